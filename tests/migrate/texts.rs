@@ -109,7 +109,7 @@ fn observed_loss_has_only_what_was_lost() {
     let loss = |connections, failed_probes| ObservedLoss {
         connections,
         failed_probes,
-        unmeasured: false,
+        ..ObservedLoss::default()
     };
     let unknown = ObservedLoss {
         unmeasured: true,
@@ -122,6 +122,14 @@ fn observed_loss_has_only_what_was_lost() {
         "3 connections; more is unknown: no Service was probed"
     );
     assert_eq!(loss(0, 2).in_words(), "2 failed probes");
+    let gap = ObservedLoss {
+        bridge_gaps: 2,
+        ..ObservedLoss::default()
+    };
+    assert!(
+        gap.in_words()
+            .ends_with("another program deleted it 2 times")
+    );
     assert_eq!(loss(3, 0).in_words(), "3 connections");
     assert_eq!(
         loss(3, 2).plus(loss(4, 5)).in_words(),

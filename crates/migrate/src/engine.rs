@@ -54,6 +54,10 @@ pub trait MigrationNode: Node {
     fn unfollow(&mut self) -> impl Future<Output = ()>;
     /// Returns what the follower reported since the last call.
     fn bridge_notices(&mut self) -> Vec<String>;
+    /// Returns how often another program deleted the bridge since the last call.
+    fn bridge_gaps(&mut self) -> usize {
+        0
+    }
     /// Returns whether a stop is requested.
     fn is_to_stop(&self) -> bool;
 }
@@ -155,6 +159,11 @@ impl<N: MigrationNode> Engine<'_, N> {
             } else {
                 self.stage(progress, stage, &name).await
             };
+            let gaps = ObservedLoss {
+                bridge_gaps: self.node.bridge_gaps(),
+                ..ObservedLoss::default()
+            };
+            let result = result.and(self.observe(progress, gaps).await);
             let Err(error) = result else {
                 continue;
             };
@@ -339,7 +348,10 @@ impl<N: MigrationNode> Engine<'_, N> {
             stage::plan(progress, stage, &evidence, name, &own, &lease)
         };
         let plan = plan.map_err(|error| StageError::Unplanned { stage, error })?;
-        let known = matches!(stage, Stage::Build | Stage::Configure) && progress.leg == Leg::There;
+        // Somebody else configures without a look at the node.
+        let known = matches!(stage, Stage::Build | Stage::Configure)
+            && progress.leg == Leg::There
+            && !external;
         let entry = Entry::Stage {
             at: self.node.now(),
             leg: progress.leg,

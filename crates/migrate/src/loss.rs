@@ -79,6 +79,9 @@ pub struct ObservedLoss {
     pub connections: usize,
     /// Probes that failed, of Services that answered before.
     pub failed_probes: usize,
+    /// Times that another program deleted the bridge while it served.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bridge_gaps: usize,
     /// Whether no Service was probed: then nothing measured new connections.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unmeasured: bool,
@@ -91,6 +94,7 @@ impl ObservedLoss {
         Self {
             connections: self.connections + more.connections,
             failed_probes: self.failed_probes + more.failed_probes,
+            bridge_gaps: self.bridge_gaps + more.bridge_gaps,
             unmeasured: self.unmeasured || more.unmeasured,
         }
     }
@@ -102,7 +106,13 @@ impl ObservedLoss {
             (self.failed_probes, "failed probe"),
         ];
         let parts = parts.into_iter().filter(|(count, _)| *count > 0);
-        let parts: Vec<String> = parts.map(|(count, of)| number_of(count, of)).collect();
+        let mut parts: Vec<String> = parts.map(|(count, of)| number_of(count, of)).collect();
+        if self.bridge_gaps > 0 {
+            parts.push(format!(
+                "new connections while the bridge was gone, an unknown number: another program deleted it {}",
+                number_of(self.bridge_gaps, "time")
+            ));
+        }
         match (parts.is_empty(), self.unmeasured) {
             (true, true) => "unknown: no Service was probed".to_owned(),
             (true, false) => "none seen by probes of Services".to_owned(),
@@ -113,6 +123,14 @@ impl ObservedLoss {
             (false, false) => parts.join(", "),
         }
     }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the type that serde wants"
+)]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Returns the expected loss of `migration` on `node`.

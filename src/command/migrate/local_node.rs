@@ -13,7 +13,7 @@ use crate::command::shared::local_bridge::{LocalBridge, LocalKeeper, read_all, s
 use crate::command::shared::session::Session;
 use kpx_host::{self as host, Journal, Live, Probe, ProbeOutcome, ProbeResult, clock};
 use kpx_judge::bridge::{self, TABLE};
-use kpx_migrate::controller::follow::Follower;
+use kpx_migrate::controller::follow::{Follower, Notice};
 use kpx_migrate::controller::keep::Order;
 use kpx_migrate::engine::MigrationNode;
 use kpx_migrate::journal::Entry;
@@ -50,6 +50,8 @@ pub(super) struct LocalNode<'g> {
     ends: Rc<Cell<bool>>,
     /// Notices of the follower that were not reported yet.
     notices: Rc<RefCell<Vec<String>>>,
+    /// Times that another program deleted the bridge, which were not recorded yet.
+    gaps: Rc<Cell<usize>>,
     /// Whether a stop is requested.
     stop: Rc<Cell<bool>>,
 }
@@ -77,6 +79,7 @@ impl<'g> LocalNode<'g> {
             keeper: None,
             ends: Rc::default(),
             notices: Rc::default(),
+            gaps: Rc::default(),
             stop: Rc::default(),
         }
     }
@@ -189,12 +192,17 @@ impl MigrationNode for LocalNode<'_> {
         let keeper = self.keeper(Order::Keep)?;
         let node = LocalBridge::new(self.session, Some(self.live.beside()), keeper);
         let follower = Follower::start(node, mode).await;
-        let mut follower = follower.map_err(|e| e.to_string())?;
-        let notices = Rc::clone(&self.notices);
+        let mut follower = follower.map_err(|e| e.to_string())?.that_stays();
+        let (notices, gaps) = (Rc::clone(&self.notices), Rc::clone(&self.gaps));
         self.ends = Rc::default();
         let ends = Rc::clone(&self.ends);
         self.follower = Some(Box::pin(async move {
-            let mut notify = |text| notices.borrow_mut().push(text);
+            let mut notify = |notice: Notice| {
+                if matches!(notice, Notice::Gap(_)) {
+                    gaps.update(|count| count + 1);
+                }
+                notices.borrow_mut().push(notice.into_text());
+            };
             follower.follow(&ends, &mut notify).await;
         }));
         Ok(())
@@ -209,6 +217,10 @@ impl MigrationNode for LocalNode<'_> {
 
     fn bridge_notices(&mut self) -> Vec<String> {
         self.notices.take()
+    }
+
+    fn bridge_gaps(&mut self) -> usize {
+        self.gaps.take()
     }
 
     fn is_to_stop(&self) -> bool {

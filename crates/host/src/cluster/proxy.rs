@@ -174,6 +174,8 @@ pub(super) async fn last_line(session: &Session, name: &str, container: &str) ->
         // Without the log, the reason is still reported.
         if let Ok(text) = session.get(&path).await
             && let Some(line) = pod::last_line(&text)
+            // The kubelet's own words, where the container is gone.
+            && !line.starts_with("unable to retrieve container logs")
         {
             return Some(line);
         }

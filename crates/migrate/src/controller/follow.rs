@@ -11,6 +11,15 @@ use kpx_node::backend::Mode;
 use kpx_node::backend::nftables::model::Table;
 use kpx_node::words::number_of;
 
+impl Notice {
+    /// Returns the words.
+    pub fn into_text(self) -> String {
+        match self {
+            Self::Line(text) | Self::Gap(text) => text,
+        }
+    }
+}
+
 /// How often the addresses of kube-ipvs0 and the lease are checked.
 const CHECK: Duration = Duration::from_secs(1);
 
@@ -25,6 +34,17 @@ pub struct Follower<N> {
     served: Served,
     /// Whether the live tables are known to be `loaded`.
     in_sync: bool,
+    /// Whether nobody else may remove the bridge.
+    stays: bool,
+}
+
+/// What a follower tells.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Notice {
+    /// A line for people.
+    Line(String),
+    /// Another program had deleted the bridge, in these words: new connections may have failed meanwhile.
+    Gap(String),
 }
 
 impl<N: BridgeNode> Follower<N> {
@@ -37,14 +57,24 @@ impl<N: BridgeNode> Follower<N> {
             loaded: Vec::new(),
             served: Served::default(),
             in_sync: false,
+            stays: false,
         };
         follower.update().await?;
         keep_routes(&mut follower.node, &follower.served).await?;
         Ok(follower)
     }
 
-    /// Follows the cluster until the bridge is removed or `ends` is set. `notify` takes a line for people.
-    pub async fn follow(&mut self, ends: &Cell<bool>, notify: &mut dyn FnMut(String)) {
+    /// Makes the follower load the bridge again if another program deletes it.
+    #[must_use]
+    pub fn that_stays(self) -> Self {
+        Self {
+            stays: true,
+            ..self
+        }
+    }
+
+    /// Follows the cluster until the bridge is removed or `ends` is set.
+    pub async fn follow(&mut self, ends: &Cell<bool>, notify: &mut dyn FnMut(Notice)) {
         loop {
             let changed = self.node.change(CHECK).await;
             if ends.get() {
@@ -53,7 +83,7 @@ impl<N: BridgeNode> Follower<N> {
             let goes_on = match changed {
                 Some(Ok(())) => self.cluster_changed(notify).await,
                 Some(Err(gap)) => {
-                    notify(format!("{gap}; retrying"));
+                    notify(Notice::Line(format!("{gap}; retrying")));
                     true
                 }
                 None => self.check(notify).await,
@@ -65,47 +95,73 @@ impl<N: BridgeNode> Follower<N> {
     }
 
     /// Checks the lease and the routes; returns whether the bridge still exists.
-    async fn check(&mut self, notify: &mut dyn FnMut(String)) -> bool {
+    async fn check(&mut self, notify: &mut dyn FnMut(Notice)) -> bool {
         if let Some(why) = self.node.keeper().error() {
-            notify(format!(
+            notify(Notice::Line(format!(
                 "cannot renew the lease of the bridge: {why}; retrying"
-            ));
+            )));
         }
-        if self.node.keeper().has_lost() {
+        let is_lost = self.node.keeper().has_lost();
+        if is_lost {
             // This process was suspended for longer than the lease, or nft could not run.
-            notify("the lease of the bridge had expired: loading it again".to_owned());
+            notify(Notice::Line(
+                "the lease of the bridge had expired: loading it again".to_owned(),
+            ));
             self.in_sync = false;
+        }
+        if is_lost || self.stays && has_bridge(&mut self.node).await == Ok(false) {
             return self.cluster_changed(notify).await;
         }
         match keep_routes(&mut self.node, &self.served).await {
-            Ok(done) => done.into_iter().for_each(notify),
-            Err(error) => notify(format!("cannot update kpx's routes: {}", error.in_full())),
+            Ok(done) => done.into_iter().map(Notice::Line).for_each(notify),
+            Err(error) => notify(Notice::Line(format!(
+                "cannot update kpx's routes: {}",
+                error.in_full()
+            ))),
         }
         true
     }
 
     /// Updates the bridge after a change of the cluster; returns whether it still exists.
-    async fn cluster_changed(&mut self, notify: &mut dyn FnMut(String)) -> bool {
+    async fn cluster_changed(&mut self, notify: &mut dyn FnMut(Notice)) -> bool {
         match has_bridge(&mut self.node).await {
             Ok(true) => {}
+            Ok(false) if self.stays => {
+                self.in_sync = false;
+                let done = self.update().await;
+                let words =
+                    done.map_or_else(|error| error.in_full(), |_| "it is loaded again".to_owned());
+                notify(Notice::Gap(format!(
+                    "another program deleted the bridge, so new connections may have failed; {words}"
+                )));
+                return true;
+            }
             Ok(false) => {
-                notify("the bridge was removed: no longer following the cluster".to_owned());
+                notify(Notice::Line(
+                    "the bridge was removed: no longer following the cluster".to_owned(),
+                ));
                 if let Err(error) = remove_routes(&mut self.node).await {
-                    notify(format!("cannot remove kpx's routes: {}", error.in_full()));
+                    notify(Notice::Line(format!(
+                        "cannot remove kpx's routes: {}",
+                        error.in_full()
+                    )));
                 }
                 return false;
             }
-            Err(gap) => notify(format!(
+            Err(gap) => notify(Notice::Line(format!(
                 "cannot check whether the bridge still exists: {gap}"
-            )),
+            ))),
         }
         match self.update().await {
             Ok(0) => {}
-            Ok(lines) => notify(format!(
+            Ok(lines) => notify(Notice::Line(format!(
                 "the cluster changed: {} for nft",
                 number_of(lines, "line")
-            )),
-            Err(error) => notify(format!("{}; retrying at the next change", error.in_full())),
+            ))),
+            Err(error) => notify(Notice::Line(format!(
+                "{}; retrying at the next change",
+                error.in_full()
+            ))),
         }
         true
     }

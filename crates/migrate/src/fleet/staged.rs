@@ -221,8 +221,10 @@ pub fn is_rolled_out(set: &Value) -> bool {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let status = &set["status"];
     let wanted = number(&status["desiredNumberScheduled"]);
+    // With OnDelete, pods of an older revision stay until somebody deletes them: revisions of a migration differ in their nodes alone.
+    let replaces = set["spec"]["updateStrategy"]["type"] != "OnDelete";
     number(&status["observedGeneration"]) >= number(&set["metadata"]["generation"])
-        && number(&status["updatedNumberScheduled"]) == wanted
+        && (!replaces || number(&status["updatedNumberScheduled"]) == wanted)
         && number(&status["numberReady"]) == wanted
 }
 
@@ -326,6 +328,9 @@ mod tests {
         assert!(!is_rolled_out(&set(3, 3, 3)));
         assert!(!is_rolled_out(&set(4, 2, 3)));
         assert!(!is_rolled_out(&set(4, 3, 2)));
+        let mut by_hand = set(4, 0, 3);
+        by_hand["spec"] = json!({"updateStrategy": {"type": "OnDelete"}});
+        assert!(is_rolled_out(&by_hand));
     }
 
     #[test]

@@ -124,6 +124,9 @@ impl<C: Cluster> Engine<'_, C> {
             if staged::is_rolled_out(&set) {
                 return Ok(());
             }
+            if self.stop.get() {
+                return Err(TaskError::StopRequested);
+            }
             if self.cluster.now().since(began).as_secs() >= limit {
                 let why = format!("the rollout of {} timed out after {limit} s", first_set());
                 return Err(TaskError::Failed(why));

@@ -96,6 +96,9 @@ impl<C: Cluster> Engine<'_, C> {
                 Either::Left((done, _)) => return Ok(done),
                 Either::Right(((), ready)) => ready,
             };
+            if self.stop.get() {
+                return Err(TaskError::StopRequested);
+            }
             // A node that returns to the first DaemonSet has no bridge any more.
             if !matches!(task, Task::Return(_)) {
                 self.restore_guard(fleet, node).await?;
