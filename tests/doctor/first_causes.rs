@@ -1439,40 +1439,12 @@ async fn a_role_that_lacks_rules_gets_these_and_no_other_binding() {
         "{all:?}"
     );
     assert!(
-        all[0]
-            .2
-            .contains(r#"[\"nodes\"],\"verbs\":[\"watch\"]"#),
+        all[0].2.contains(r#"[\"nodes\"],\"verbs\":[\"watch\"]"#),
         "{all:?}"
     );
     let none = [("list", "services", ""), ("list", "nodes", "")];
     let all = found(&with(&none), "KP21").await;
     assert!(all[0].2.contains("create clusterrolebinding"), "{all:?}");
-}
-
-#[tokio::test]
-async fn a_cluster_ip_stays_where_another_service_has_it_for_a_balancer() {
-    let dir = copy(HEALTHY);
-    write(
-        &dir,
-        SERVICES,
-        json(|services| {
-            let all = services["items"].as_array_mut().unwrap();
-            let named = |name: &str| {
-                let mut all = all.iter();
-                all.position(|service| service["metadata"]["name"] == name)
-                    .unwrap()
-            };
-            let (api, balanced) = (named("api"), named("edge-balanced"));
-            let ip = all[api]["spec"]["clusterIP"].clone();
-            all[balanced]["status"]["loadBalancer"] =
-                json!({"ingress": [{"ip": ip, "ipMode": "VIP"}]});
-        }),
-    );
-    let words = [
-        "too, not only a load-balancer IP",
-        "edit service edge-balanced --subresource=status",
-    ];
-    says(&dir, "demo/edge-balanced:http", "partly", &words).await;
 }
 
 #[tokio::test]
