@@ -263,6 +263,18 @@ async fn settings_of_a_pod_decide_about_what_it_sends() {
     let ran = kpx(&["--from", path, "why", "demo/edge:http", "--source", CLIENT]).await;
     assert!(ran.out.contains("\nWORKS: "), "{}", ran.out);
 
+    // They are no ports of the replies.
+    let dir = with(
+        ports,
+        &format!("-A FORWARD -s {EDGE}/32 -p tcp -m tcp --sport 8080 -j DROP"),
+    );
+    says(&dir, "demo/edge:http", "partly", &["drops the replies"]).await;
+    assert!(
+        failing(&dir, "demo/edge:http")
+            .await
+            .contains(&("single".to_owned(), "partly".to_owned()))
+    );
+
     // What is sent again does not ask for it.
     let ecn = "-A FORWARD -p tcp -m ecn --ecn-tcp-cwr -j DROP";
     let single = ("single".to_owned(), "unknown".to_owned());

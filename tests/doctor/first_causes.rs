@@ -1448,32 +1448,6 @@ async fn a_role_that_lacks_rules_gets_these_and_no_other_binding() {
 }
 
 #[tokio::test]
-async fn a_cluster_ip_stays_where_another_service_has_it_for_a_balancer() {
-    let dir = copy(HEALTHY);
-    write(
-        &dir,
-        SERVICES,
-        json(|services| {
-            let all = services["items"].as_array_mut().unwrap();
-            let named = |name: &str| {
-                let mut all = all.iter();
-                all.position(|service| service["metadata"]["name"] == name)
-                    .unwrap()
-            };
-            let (api, balanced) = (named("api"), named("edge-balanced"));
-            let ip = all[api]["spec"]["clusterIP"].clone();
-            all[balanced]["status"]["loadBalancer"] =
-                json!({"ingress": [{"ip": ip, "ipMode": "VIP"}]});
-        }),
-    );
-    let words = [
-        "too, not only a load-balancer IP",
-        "edit service edge-balanced --subresource=status",
-    ];
-    says(&dir, "demo/edge-balanced:http", "partly", &words).await;
-}
-
-#[tokio::test]
 async fn a_kube_proxy_that_may_seldom_ask_the_api_server_does_not_finish_its_first_sync() {
     let with = |qps: &str, burst: &str, first: bool| {
         let dir = copy(HEALTHY);

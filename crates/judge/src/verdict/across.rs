@@ -55,42 +55,14 @@ impl<'e> Across<'e> {
     where
         'e: 'n,
     {
-        let machines = Rc::new(self.machines());
         let stations = Stations {
             across: self,
             read: RefCell::default(),
             followed: RefCell::default(),
-            machines: Rc::clone(&machines),
         };
         let mut judge = Judge::new(node);
-        judge.machines = machines;
         judge.beyond = Some(Rc::new(stations));
         judge
-    }
-}
-
-/// The MAC addresses of links of nodes, each with the link in words, by the addresses of the links.
-pub(super) type Machines = HashMap<IpAddr, (String, String)>;
-
-impl Across<'_> {
-    fn machines(&self) -> Machines {
-        let mut all = Machines::default();
-        for (name, node) in &self.nodes {
-            let Ok(node) = node else {
-                continue;
-            };
-            let (Ok(addresses), Ok(links)) = (node.addresses(), node.links()) else {
-                continue;
-            };
-            for at in &addresses.all {
-                let link = links.all.iter().find(|link| link.name == at.link);
-                if let Some(mac) = link.and_then(|link| link.mac.clone()) {
-                    let words = format!("{} of node {name}", at.link);
-                    all.insert(at.addr.addr, (mac, words));
-                }
-            }
-        }
-        all
     }
 }
 
@@ -198,7 +170,6 @@ struct Stations<'n> {
     across: &'n Across<'n>,
     read: RefCell<BTreeMap<String, Rc<Station<'n>>>>,
     followed: RefCell<HashMap<Key, Rc<Far>>>,
-    machines: Rc<Machines>,
 }
 
 #[derive(Debug)]
@@ -212,10 +183,8 @@ impl<'n> Stations<'n> {
         if let Some(known) = self.read.borrow().get(name) {
             return Rc::clone(known);
         }
-        let mut judge = Judge::new(node);
-        judge.machines = Rc::clone(&self.machines);
         let station = Rc::new(Station {
-            judge,
+            judge: Judge::new(node),
             walks: Family::BOTH.map(|family| Kept::new(node, family)),
         });
         let mut all = self.read.borrow_mut();

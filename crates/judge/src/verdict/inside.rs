@@ -656,7 +656,7 @@ impl Judge<'_> {
                 // Which of two is the pod is not known.
                 *same = same.filter(|other| std::ptr::eq(*other, *network));
             }
-            // An address of lo is nobody else's, unless another pod has it for others.
+            // A pod has its address on another link than lo, if any pod has it there.
             for (network, (own, _)) in all.iter().filter(|(_, (_, link))| link == "lo") {
                 by_address.entry(*own).or_insert(Some(*network));
             }

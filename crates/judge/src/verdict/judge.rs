@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use foldhash::HashMap;
 
-use super::across::{Beyond, Machines};
+use super::across::Beyond;
 use super::ingress::Ingress;
 use super::inside::Insides;
 use super::local_ports::{LastPorts, Masqueraded};
@@ -95,8 +95,6 @@ pub struct Judge<'n> {
     pub(super) replies: RefCell<Replies>,
     /// By family, whether rules may treat packets of a connection that is there worse than those that open it.
     pub(super) told: [OnceCell<bool>; 2],
-    /// The links of other nodes with their addresses, if their states are given.
-    pub(super) machines: Rc<Machines>,
     /// Follows packets to other nodes, if their states are given.
     pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
     /// Whether chains of nftables are on links or bridges.
@@ -135,7 +133,6 @@ impl<'n> Judge<'n> {
             neighbours: RefCell::default(),
             replies: RefCell::default(),
             told: Default::default(),
-            machines: Rc::default(),
             beyond: None,
             has_link_hooks: node.nft().is_ok_and(trace::link_hooks::any),
             pod_network: node.has_pod_network(),

@@ -145,27 +145,6 @@ impl Judge<'_> {
                 }))
             });
         }
-        // Where one machine answers for others, several have its MAC.
-        let is_shared = || {
-            let mut others = all.all.iter().filter(|other| other.address != address);
-            others.any(|other| other.mac.as_deref() == Some(mac))
-        };
-        if !found.incomplete
-            && let Some((has, whose)) = self.machines.get(&address)
-            && self.node_at(address).is_some()
-            && !is_shared()
-        {
-            return (!has.eq_ignore_ascii_case(mac)).then(|| {
-                Fault::Obstacle(Box::new(Obstacle::OtherMac {
-                    address,
-                    link: link.clone(),
-                    used: mac.to_owned(),
-                    has: (has.clone(), whose.clone()),
-                    of_pod: false,
-                    inside: None,
-                }))
-            });
-        }
         Some(Fault::Unknown(Missing::Unmodelled(if found.incomplete {
             format!(
                 "{address} has not answered on {link} yet: the node is asking for its link-layer address (its neighbour \

@@ -451,6 +451,8 @@ pub(super) fn reply(
             mark: 0,
             carried: Carried {
                 tos: Some(0),
+                // These are of the client.
+                ports: None,
                 ..outcome.carried.clone()
             },
             proto: question.flow.proto,

@@ -263,18 +263,18 @@ fn fits(pattern: &str, name: &str) -> bool {
 
 /// The source port of a first packet is ephemeral, so unknown beforehand.
 fn source_port(ranges: &[PortRange], inverted: bool, packet: &Packet) -> Likelihood {
+    if let Some(port) = packet.source_port {
+        let mut ranges = ranges.iter();
+        return Likelihood::sure(
+            ranges.any(|range| (range.first..=range.last).contains(&port)) != inverted,
+        );
+    }
     if let Some((first, last)) = packet.ports {
         let has = |range: &PortRange| range.first <= first && last <= range.last;
         let is_apart = |range: &PortRange| range.last < first || last < range.first;
         if ranges.iter().any(has) || ranges.iter().all(is_apart) {
             return Likelihood::sure(ranges.iter().any(has) != inverted);
         }
-    }
-    if let Some(port) = packet.source_port {
-        let mut ranges = ranges.iter();
-        return Likelihood::sure(
-            ranges.any(|range| (range.first..=range.last).contains(&port)) != inverted,
-        );
     }
     let all = ranges.iter().any(|r| r.first == 0 && r.last == u16::MAX);
     if all || ranges.is_empty() {
