@@ -129,7 +129,10 @@ fn a_long_page_goes_through_the_pager_and_its_threads_are_links() {
         (seen.kept().join("\n"), seen.bytes)
     };
     let (paged, _) = explain(&["--pager", "head -n 2"]);
-    assert!(paged.contains("KB01") && paged.lines().count() < 4, "{paged}");
+    assert!(
+        paged.contains("KB01") && paged.lines().count() < 4,
+        "{paged}"
+    );
     let from = node("ir03-missing-rule");
     // A bundle is read without the right to start programs: the pager has begun before.
     let session = start(
