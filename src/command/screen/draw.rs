@@ -261,10 +261,16 @@ fn help_line(state: &State) -> String {
                 shown.top + 1
             )
         }
-        (None, None) => format!(
-            "Enter draw  e explain  p plan  t traffic  {}  n node  ? keys  q end",
-            state.filter.key()
-        ),
+        (None, None) => {
+            // The filter is what is left out last.
+            let node = if state.filter.text.is_empty() {
+                "  n node"
+            } else {
+                ""
+            };
+            let filter = state.filter.key();
+            format!("Enter draw  e explain  p plan  t top  {filter}{node}  ? keys  q end")
+        }
     }
 }
 
