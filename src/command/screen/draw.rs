@@ -381,7 +381,7 @@ mod tests {
         );
         assert!(!state.listed().is_empty());
         let is_restricted =
-            |line: &&crate::view::matrix::Line| line.clients.contains(&Some(End::ByDesign));
+            |line: &&view::matrix::Line| line.clients.contains(&Some(End::ByDesign));
         assert!(state.listed().iter().all(is_restricted));
     }
 
