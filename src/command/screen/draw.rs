@@ -375,10 +375,8 @@ mod tests {
             let place = format!("row {} of {count}", at + 1);
             assert!(line.ends_with(&place), "{text}");
         }
-        press(
-            &mut state,
-            &[KeyCode::Char('/'), KeyCode::Char('B'), KeyCode::Char('y')],
-        );
+        let typed: Vec<KeyCode> = "/By design".chars().map(KeyCode::Char).collect();
+        press(&mut state, &typed);
         assert!(!state.listed().is_empty());
         let is_restricted =
             |line: &&view::matrix::Line| line.clients.contains(&Some(End::ByDesign));
