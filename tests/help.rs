@@ -173,6 +173,17 @@ fn short_help_fits_a_screen() {
     }
 }
 
+#[tokio::test]
+async fn kpx_alone_lists_its_commands_on_one_screen() {
+    let ran = kpx(&[]).await;
+    assert_eq!(ran.code, 2, "{ran}");
+    assert!(ran.err.lines().count() <= 30, "{ran}");
+    assert!(
+        ran.err.contains("Diagnose:") && !ran.err.contains("--kubeconfig"),
+        "{ran}"
+    );
+}
+
 #[test]
 fn short_help_names_every_global_option_and_long_help_describes_it() {
     for (words, mut command) in commands() {

@@ -731,7 +731,11 @@ async fn the_migration_of_a_bundle_is_shown_with_its_stages() {
             .contains("unfinished: from mode iptables to mode ipvs"),
         "{ran}"
     );
-    assert!(ran.out.contains("  BEGUN  "), "{ran}");
+    assert!(ran.out.contains("  running  build"), "{ran}");
+    assert!(
+        ran.out.contains("next: on node1: kpx migrate resume"),
+        "{ran}"
+    );
     // A bundle without a journal is not a node without a migration.
     let ran = kpx_on("seed-ipvs", &["migrate", "status"]).await;
     assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{ran}");

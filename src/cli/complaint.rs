@@ -18,7 +18,10 @@ pub(super) fn clear(mut error: clap::Error, words: &[OsString], mut root: Comman
     root.build();
     let command = named(&root, words);
     match error.kind() {
-        ErrorKind::UnknownArgument => drop_escapes(&mut error),
+        ErrorKind::UnknownArgument => {
+            drop_escapes(&mut error);
+            drop_far_option(&mut error, command);
+        }
         ErrorKind::InvalidValue => drop_far(&mut error),
         ErrorKind::MissingRequiredArgument => offer(&mut error, command),
         _ => {}
@@ -102,6 +105,19 @@ fn drop_escapes(error: &mut clap::Error) {
         if !kept.is_empty() {
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(kept));
         }
+    }
+}
+
+/// Drops the suggestion of an option that is not similar, with its usage: the parser takes `--file` for `--family`.
+fn drop_far_option(error: &mut clap::Error, command: &Command) {
+    if let (Some(ContextValue::String(typed)), Some(ContextValue::String(meant))) = (
+        error.get(ContextKind::InvalidArg),
+        error.get(ContextKind::SuggestedArg),
+    ) && nearest(typed, [meant.clone()]).is_empty()
+    {
+        error.remove(ContextKind::SuggestedArg);
+        let usage = command.clone().render_usage();
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
     }
 }
 

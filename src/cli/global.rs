@@ -131,8 +131,8 @@ pub struct GlobalArgs {
     /// Show long pages with this program; empty for none
     ///
     /// On a terminal, `kpx explain`, `show`, `why`, `trace` and `diff`, `doctor -v` and the plans of `reconcile` and `migrate
-    /// --dry-run` go through a pager. Without this option it is the program of the variable PAGER, or less, which quits by itself
-    /// if one screen has the whole page.
+    /// --dry-run` go through a pager. Without this option it is the program of the variable PAGER, or less, which quits
+    /// automatically if one screen has the whole page.
     #[arg(long, global = true, value_name = "PROGRAM", env = "KPX_PAGER")]
     pub pager: Option<String>,
 

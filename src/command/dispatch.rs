@@ -182,14 +182,17 @@ fn usage(answer: &clap::Error, words: &[OsString], io: &mut Io<'_>) -> Result<u8
         }
         _ => None,
     };
-    if let Some(help) = help {
-        let text = help.render().to_string();
-        // Without the options of all commands, it fits on a screen.
-        let commands = text.split("\n\nExamples:").next().unwrap_or_default();
-        writeln!(io.err, "{}", commands.trim_end())?;
+    let is_missing =
+        help.is_some() || answer.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    let text = help.as_ref().unwrap_or(answer).render().to_string();
+    if is_missing {
+        // The list of all commands, without the options that each takes, fits on a screen.
+        let commands = text.split_once("\n\nExamples:");
+        let commands = commands.filter(|(commands, _)| commands.contains("\nDiagnose:"));
+        let text = commands.map_or(text.as_str(), |(commands, _)| commands);
+        writeln!(io.err, "{}", text.trim_end())?;
         return Ok(USAGE);
     }
-    let text = answer.render();
     if answer.use_stderr() {
         write!(io.err, "{text}")?;
         Ok(USAGE)

@@ -510,7 +510,7 @@ mod tests {
         };
         assert_eq!(
             para("Then run `kpx reconcile --cleanup iptables` (or `kpx diff`), then drain."),
-            "fix   Then run\n      `kpx reconcile --cleanup iptables` (or\n      `kpx diff`), then drain.\n"
+            "fix   Then run\n      `kpx reconcile --cleanup iptables`\n      (or `kpx diff`), then drain.\n"
         );
         // One that is too long overflows; what follows it does not.
         assert_eq!(

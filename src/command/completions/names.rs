@@ -20,6 +20,7 @@ pub(super) async fn names(session: &Session, typed: &Typed) -> Vec<String> {
     };
     let mut all: Vec<String> = match &typed.wanted {
         Wanted::Words(_) | Wanted::Other => return Vec::new(),
+        Wanted::Commands(names) => names.clone(),
         Wanted::Service => return services(session, begun, typed.namespace.as_deref()).await,
         Wanted::Object(view) => return objects(session, view, typed).await,
         Wanted::Namespace => {

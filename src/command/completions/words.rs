@@ -9,6 +9,8 @@ use crate::cli::service::is_kind;
 pub(super) enum Wanted {
     /// One of these words, and no other: of the command line itself.
     Words(Vec<(String, String)>),
+    /// One of these commands, as an argument: clap's scripts do not know them there.
+    Commands(Vec<String>),
     /// A Service, with the kind in front of it if it has one.
     Service,
     /// A source of a trace.
@@ -234,12 +236,12 @@ fn of_position(root: &Command, command: &Command, positionals: &[String]) -> Wan
     match (command.get_name(), positionals) {
         ("doctor", _) => Wanted::NodeOrCheck,
         ("explain", _) => Wanted::Check,
-        ("man", []) => Wanted::Words(subcommands(root)),
+        ("man", []) => Wanted::Commands(names(root)),
         ("help", words) => {
             let of = words
                 .iter()
                 .try_fold(root, |of, word| of.find_subcommand(word));
-            Wanted::Words(of.map_or_else(Vec::new, subcommands))
+            Wanted::Commands(of.map_or_else(Vec::new, names))
         }
         ("show", [view]) => Wanted::Object(view.clone()),
         ("show", [_, kind]) if is_kind(kind) => Wanted::Service,
@@ -253,6 +255,11 @@ fn subcommands(command: &Command) -> Vec<(String, String)> {
     shown
         .map(|sub| (sub.get_name().to_owned(), about(sub.get_about())))
         .collect()
+}
+
+fn names(command: &Command) -> Vec<String> {
+    let all = subcommands(command).into_iter();
+    all.map(|(name, _)| name).collect()
 }
 
 fn is_repeated(arg: &Arg) -> bool {
@@ -344,10 +351,10 @@ mod tests {
             ("help migrate ", "status"),
             ("man ", "why"),
         ] {
-            let Wanted::Words(words) = of(line).wanted else {
+            let Wanted::Commands(words) = of(line).wanted else {
                 panic!("{line}");
             };
-            assert!(words.iter().any(|(word, _)| word == has), "{line}");
+            assert!(words.iter().any(|word| word == has), "{line}");
         }
         let typed = of("--from a.tar why -n shop c");
         assert_eq!(typed.options, ["--from=a.tar"]);

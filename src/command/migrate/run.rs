@@ -135,10 +135,7 @@ async fn status_of_bundle(session: &Session) -> Result<StatusReport, Failure> {
     let next = state.as_ref().and_then(|state| next(session, state));
     Ok(StatusReport {
         bridge: None,
-        next_machine: next
-            .is_some()
-            .then(|| evidence.manifest()?.node.clone())
-            .flatten(),
+        next_machine: next.is_some().then(|| session.origin()?.node).flatten(),
         next,
         migration: state.as_ref().map(MigrationStatus::from),
     })

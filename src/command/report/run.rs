@@ -35,6 +35,7 @@ use kpx_host::clock;
 use kpx_judge::check::ServiceRef;
 use kpx_judge::diff;
 use kpx_judge::trace::question::whole_needs;
+use kpx_judge::trace::target::Target;
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Item, SaveError, files};
 use kpx_node::owner::PortName;
@@ -150,7 +151,10 @@ async fn page(
     let services = show::services(&read).await?;
     let mut targets = Vec::new();
     for target in &args.trace {
-        targets.push(service_name::target(&read, target, &ServiceArgs::default()).await?);
+        targets.push(match Target::parse(target) {
+            Ok(_) => target.clone(),
+            Err(_) => service_name::target(&read, target, &ServiceArgs::default()).await?,
+        });
     }
     if targets.is_empty() {
         targets = in_trouble(&doctor, &drift, &services);

@@ -261,10 +261,16 @@ fn help_line(state: &State) -> String {
                 shown.top + 1
             )
         }
-        (None, None) => format!(
-            "Enter draw  e explain  p plan  t traffic  {}  n node  ? keys  q end",
-            state.filter.key()
-        ),
+        (None, None) => {
+            // The filter is what is left out last.
+            let node = if state.filter.text.is_empty() {
+                "  n node"
+            } else {
+                ""
+            };
+            let filter = state.filter.key();
+            format!("Enter draw  e explain  p plan  t top  {filter}{node}  ? keys  q end")
+        }
     }
 }
 
@@ -369,13 +375,11 @@ mod tests {
             let place = format!("row {} of {count}", at + 1);
             assert!(line.ends_with(&place), "{text}");
         }
-        press(
-            &mut state,
-            &[KeyCode::Char('/'), KeyCode::Char('B'), KeyCode::Char('y')],
-        );
+        let typed: Vec<KeyCode> = "/By design".chars().map(KeyCode::Char).collect();
+        press(&mut state, &typed);
         assert!(!state.listed().is_empty());
         let is_restricted =
-            |line: &&crate::view::matrix::Line| line.clients.contains(&Some(End::ByDesign));
+            |line: &&view::matrix::Line| line.clients.contains(&Some(End::ByDesign));
         assert!(state.listed().iter().all(is_restricted));
     }
 

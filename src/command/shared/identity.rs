@@ -454,7 +454,7 @@ mod tests {
     use crate::command::shared::failure::Verbosity;
     use crate::command::shared::session::parsed;
     use kpx_judge::check::{Advice, Runs, Word, runs};
-    use kpx_node::evidence::{Evidence, Item};
+    use kpx_node::evidence::Evidence;
 
     #[test]
     fn a_machine_without_kubernetes_is_no_node() {
