@@ -208,7 +208,7 @@ impl Kubelet for Nodes {
                 report.observed_loss = Some(ObservedLoss {
                     connections: 0,
                     failed_probes: usize::from(pod.node == "worker2"),
-                    unmeasured: false,
+                    ..ObservedLoss::default()
                 });
             });
         self.logs.lock().unwrap().insert(pod.key.name.clone(), log);

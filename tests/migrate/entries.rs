@@ -336,7 +336,7 @@ fn a_journal_adds_up() {
         loss: ObservedLoss {
             connections,
             failed_probes,
-            unmeasured: false,
+            ..ObservedLoss::default()
         },
     };
     let stopped = |why: &str| Entry::Stopped {

@@ -113,7 +113,7 @@ fn the_last_line_is_the_result() {
     over.observed = ObservedLoss {
         connections: 3,
         failed_probes: 1,
-        unmeasured: false,
+        ..ObservedLoss::default()
     };
     let printed = last(&over, Ended::RolledBack(why()), true).0;
     assert!(
