@@ -378,8 +378,10 @@ mod tests {
         let typed: Vec<KeyCode> = "/By design".chars().map(KeyCode::Char).collect();
         press(&mut state, &typed);
         assert!(!state.listed().is_empty());
-        let is_restricted =
-            |line: &&view::matrix::Line| line.clients.contains(&Some(End::ByDesign));
+        let is_restricted = |line: &&view::matrix::Line| {
+            let mut ends = line.clients.iter().chain([&line.end]);
+            ends.any(|end| *end == Some(End::ByDesign))
+        };
         assert!(state.listed().iter().all(is_restricted));
     }
 
