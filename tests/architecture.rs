@@ -694,8 +694,6 @@ fn leaves<'t>(rest: &'t str, path: &[String], found: &mut BTreeSet<Vec<String>>)
 /// The parts of a command that another one uses: what both need belongs in `command/shared`, `report` or `view`.
 const USED_BY_OTHERS: &[(&str, &str)] = &[
     ("diff", "watch::run"),
-    ("doctor", "explain::report"),
-    ("doctor", "watch::run"),
     ("migrate", "bridge::args"),
     ("migrate", "diff::run"),
     ("migrate", "doctor::report"),

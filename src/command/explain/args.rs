@@ -31,6 +31,6 @@ pub struct ExplainArgs {
     pub to: Option<Mode>,
 
     /// List the checks before an upgrade to this release
-    #[arg(long, value_parser = value::goal, value_name = "RELEASE", conflicts_with_all = ["check", "to"])]
+    #[arg(long, hide_short_help = true, value_parser = value::goal, value_name = "RELEASE", conflicts_with_all = ["check", "to"])]
     pub release: Option<Goal>,
 }

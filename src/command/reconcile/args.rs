@@ -11,7 +11,6 @@ use kpx_node::backend::Mode;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   kpx reconcile --apply                  apply it, after confirmation
-  kpx reconcile --part conntrack         forget connections without an answer
   kpx reconcile --cleanup iptables       remove what mode iptables left behind
   kpx reconcile --all-nodes --apply      on all nodes, after one confirmation";
 
@@ -23,7 +22,7 @@ pub struct ReconcileArgs {
     pub mode: Option<Mode>,
 
     /// Change only these, with commas between
-    #[arg(long, value_parser = value::repaired(), alias = "only", value_name = "PARTS", value_delimiter = ',', env = "KPX_PART")]
+    #[arg(long, value_parser = value::repaired(), alias = "only", value_name = "PARTS", value_delimiter = ',', env = "KPX_PART", hide_short_help = true)]
     pub part: Vec<Part>,
 
     /// Remove the leftovers of this mode instead

@@ -11,7 +11,7 @@ use crate::cli::value;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   kpx watch                                what changes on this node
-  kpx watch --findings                     what the doctor finds, as it appears and goes
+  kpx watch --findings                     findings as they appear and go
   kpx watch --interval 1m -o json          a line of JSON per change
   kpx watch --exec /usr/local/bin/page     run a program for each change";
 
@@ -37,11 +37,12 @@ pub struct WatchArgs {
     /// Read the node at least this often
     ///
     /// This finds other changes, such as those of IP sets and files.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = value::duration, env = "KPX_CHECK_INTERVAL")]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = value::duration, env = "KPX_CHECK_INTERVAL",
+        hide_short_help = true)]
     pub check_interval: Duration,
 
     /// Read the node this many times, then end
-    #[arg(long, value_name = "N", env = "KPX_COUNT")]
+    #[arg(long, value_name = "N", env = "KPX_COUNT", hide_short_help = true)]
     pub count: Option<u32>,
 
     /// Run this program for each change
