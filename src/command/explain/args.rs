@@ -11,9 +11,7 @@ Examples:
   kpx explain MX01                       one check
   kpx explain                            all checks, one line each
   kpx explain sysctl                     the checks of a group
-  kpx explain --to ipvs                  the checks before a switch
   kpx explain modes                      how each mode of kube-proxy works
-  kpx explain providers                  recipes for a change of the mode
   kpx explain eks                        the recipe of a provider";
 
 /// Options of `kpx explain`.
@@ -21,8 +19,9 @@ Examples:
 pub struct ExplainArgs {
     /// Explain these checks or pages; without them, list checks
     ///
-    /// An id or name of a check; a group, whose checks are listed; modes, schedulers, affinity or chains: how kube-proxy works; `providers`, or the short name
-    /// of a provider, such as eks or k3s: where it keeps kube-proxy's mode, and the commands that change it.
+    /// An id or name of a check; a group, whose checks are listed; modes, schedulers, affinity or chains: how kube-proxy works;
+    /// `providers`, or the short name of a provider, such as eks or k3s: where it keeps kube-proxy's mode, and the commands that
+    /// change it.
     #[arg(id = "check", value_name = "ID", value_parser = value::explained(), hide_possible_values = true)]
     pub checks: Vec<String>,
 
