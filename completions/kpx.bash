@@ -22,9 +22,6 @@ _kpx() {
             kpx,bridge)
                 cmd="kpx__subcmd__bridge"
                 ;;
-            kpx,cleanup)
-                cmd="kpx__subcmd__cleanup"
-                ;;
             kpx,completions)
                 cmd="kpx__subcmd__completions"
                 ;;
@@ -110,7 +107,7 @@ _kpx() {
 
     case "${cmd}" in
         kpx)
-            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot report show top watch serve mcp trace why render preflight reconcile cleanup bridge migrate access completions man help version"
+            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --pager --no-pager --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot report show top watch serve mcp trace why render preflight reconcile bridge migrate access completions man help version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -184,6 +181,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -196,7 +197,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__access)
-            opts="-o -q -v -h --all-nodes --manifest --subject --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help doctor resolve diff snapshot report show top watch serve trace why render preflight reconcile cleanup bridge migrate"
+            opts="-o -q -v -h --all-nodes --manifest --subject --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help doctor resolve diff snapshot report show top watch serve trace why render preflight reconcile bridge migrate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -274,6 +275,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -286,7 +291,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__bridge)
-            opts="-y -o -q -v -h --mode --lease --detach --await --apply --yes --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help show up down follow guard"
+            opts="-y -o -q -v -h --mode --lease --detach --await --apply --yes --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help show up down follow guard"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -372,106 +377,8 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
-                --timeout)
+                --pager)
                     COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        kpx__subcmd__cleanup)
-            opts="-y -l -o -q -v -h --mode --force --apply --yes --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --mode)
-                    COMPREPLY=($(compgen -W "iptables ipvs nftables userspace" -- "${cur}"))
-                    return 0
-                    ;;
-                --selector)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -l)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --parallel)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
-                    return 0
-                    ;;
-                --from)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --cluster-from)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --kubeconfig)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --context)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --cluster)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --user)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --as)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --image)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --programs)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --netns)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --root)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --family)
-                    COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
-                    return 0
-                    ;;
-                --color)
-                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
                 --timeout)
@@ -486,7 +393,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__completions)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help bash elvish fish powershell zsh"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -560,6 +467,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -572,7 +483,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__diff)
-            opts="-l -o -q -v -h --mode --packets --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-l -o -q -v -h --mode --packets --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -662,6 +573,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -674,7 +589,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__doctor)
-            opts="-l -o -q -v -h --only --skip --ignore-file --textfile --to --release --fail-on --list --wait --watch --exec --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY18 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP14 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 CN16 CN15 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 SV01 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08"
+            opts="-l -o -q -v -h --only --skip --ignore-file --textfile --to --release --fail-on --wait --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY18 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP14 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 CN16 CN15 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 SV01 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -712,14 +627,6 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --watch)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --exec)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --selector)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -800,6 +707,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -812,12 +723,20 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__explain)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY18 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP14 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 CN16 CN15 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 SV01 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08 modes schedulers affinity chains pastes config mcp providers kubeadm kubespray kubeone k3s rke2 microk8s talos kops eks aks gke openshift"
+            opts="-o -q -v -h --to --release --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY18 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP14 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 CN16 CN15 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 SV01 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08 modes schedulers affinity chains pastes config mcp providers kubeadm kubespray kubeone k3s rke2 microk8s talos kops eks aks gke openshift"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --to)
+                    COMPREPLY=($(compgen -W "iptables ipvs nftables" -- "${cur}"))
+                    return 0
+                    ;;
+                --release)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --output)
                     COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
@@ -884,6 +803,10 @@ _kpx() {
                     ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --timeout)
@@ -898,7 +821,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__help)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -970,6 +893,10 @@ _kpx() {
                     ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --timeout)
@@ -984,7 +911,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__man)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1056,6 +983,10 @@ _kpx() {
                     ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --timeout)
@@ -1070,7 +1001,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__mcp)
-            opts="-o -q -v -h --no-redact --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --no-redact --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1144,6 +1075,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1156,7 +1091,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate)
-            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --all-nodes --staged --by-hand --service-account --soak --ready-timeout --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help prepare finish status resume rollback"
+            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --all-nodes --staged --by-hand --service-account --soak --ready-timeout --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help prepare finish status resume rollback"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1282,6 +1217,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1294,7 +1233,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__finish)
-            opts="-y -o -q -v -h --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1384,6 +1323,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1396,7 +1339,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__prepare)
-            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1510,6 +1453,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1522,7 +1469,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__resume)
-            opts="-y -o -q -v -h --all-nodes --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --all-nodes --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1610,6 +1557,10 @@ _kpx() {
                     ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --timeout)
@@ -1624,7 +1575,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__rollback)
-            opts="-y -o -q -v -h --all-nodes --until-restart --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -o -q -v -h --all-nodes --until-restart --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1714,6 +1665,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1726,7 +1681,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__status)
-            opts="-o -q -v -h --all-nodes --this-node --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --all-nodes --this-node --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1800,6 +1755,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1812,7 +1771,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__preflight)
-            opts="-y -l -o -q -v -h --to --load --persist --yes --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -l -o -q -v -h --to --load --persist --yes --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1902,6 +1861,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1914,7 +1877,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__reconcile)
-            opts="-y -l -o -q -v -h --mode --part --force --no-drain --watch --apply --yes --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-y -l -o -q -v -h --mode --part --cleanup --force --no-drain --watch --apply --yes --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1926,6 +1889,10 @@ _kpx() {
                     ;;
                 --part)
                     COMPREPLY=($(compgen -W "iptables ipset ipvs link nftables sysctl conntrack" -- "${cur}"))
+                    return 0
+                    ;;
+                --cleanup)
+                    COMPREPLY=($(compgen -W "iptables ipvs nftables userspace" -- "${cur}"))
                     return 0
                     ;;
                 --selector)
@@ -2008,6 +1975,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2020,7 +1991,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__render)
-            opts="-o -q -v -h --mode --part --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --mode --part --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2102,6 +2073,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2114,7 +2089,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__report)
-            opts="-o -q -v -h --trace --timeline --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-l -o -q -v -h --trace --timeline --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2125,6 +2100,18 @@ _kpx() {
                     return 0
                     ;;
                 --timeline)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --selector)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -l)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --parallel)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2218,6 +2205,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2230,7 +2221,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__resolve)
-            opts="-n -l -o -q -v -h --namespace --env --cluster-domain --server --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-n -l -o -q -v -h --namespace --env --cluster-domain --server --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2332,6 +2323,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2344,7 +2339,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__serve)
-            opts="-o -q -v -h --listen --interval --check-interval --budget --services --record --record-size --record-interval --count --reading --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --listen --interval --check-interval --budget --services --record --record-size --record-interval --count --reading --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2454,6 +2449,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2466,7 +2465,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__show)
-            opts="-n -l -o -q -v -h --namespace --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help services chains ipvs sets addresses nodeports portals conntrack affinity modules sysctls config"
+            opts="-n -l -o -q -v -h --namespace --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help services chains ipvs sets addresses nodeports portals conntrack affinity modules sysctls config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2560,6 +2559,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2572,7 +2575,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__snapshot)
-            opts="-l -o -q -v -h --redact --redact-key --script --items --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-l -o -q -v -h --redact --redact-key --script --items --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2666,6 +2669,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2678,7 +2685,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__top)
-            opts="-n -o -q -v -h --namespace --interval --count --sort --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-n -o -q -v -h --namespace --interval --count --sort --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2772,6 +2779,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2784,7 +2795,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__trace)
-            opts="-n -l -o -q -v -h --namespace --source --protocol --established --mark --mode --live --probe --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-n -l -o -q -v -h --namespace --source --protocol --established --mark --mode --live --probe --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2898,6 +2909,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2910,7 +2925,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__version)
-            opts="-o -q -v -h --digest --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --digest --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2984,6 +2999,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2996,12 +3015,24 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__watch)
-            opts="-o -q -v -h --interval --check-interval --count --exec --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-o -q -v -h --findings --only --skip --ignore-file --interval --check-interval --count --exec --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --only)
+                    COMPREPLY=($(compgen -W "MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY18 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP14 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 CN16 CN15 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 SV01 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08" -- "${cur}"))
+                    return 0
+                    ;;
+                --skip)
+                    COMPREPLY=($(compgen -W "MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY18 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP14 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 CN16 CN15 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 SV01 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08" -- "${cur}"))
+                    return 0
+                    ;;
+                --ignore-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --interval)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -3086,6 +3117,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -3098,7 +3133,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__why)
-            opts="-n -l -o -q -v -h --namespace --source --probe --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-n -l -o -q -v -h --namespace --source --probe --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3200,6 +3235,10 @@ _kpx() {
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
+                --pager)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -3223,10 +3262,20 @@ fi
 # Adds names that kpx reads: of Services, pods, nodes, chains and the like.
 _kpx_names() {
     _kpx "$@"
-    local names
-    [[ "${COMP_WORDS[COMP_CWORD]}" == -* ]] && return 0
+    local names each at=$COMP_CWORD
+    [[ "${COMP_WORDS[at]}" == -* ]] && return 0
+    # Options are offered behind a dash.
+    local -a words=("${COMPREPLY[@]}")
+    COMPREPLY=()
+    for each in "${words[@]}"; do
+        [[ "${each}" == -* ]] || COMPREPLY+=("${each}")
+    done
     names="$("$1" complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" </dev/null 2>/dev/null)"
     [[ -n "${names}" ]] && mapfile -t COMPREPLY <<<"${names}"
+    # For bash, a word ends at a colon.
+    if [[ "${COMP_WORDS[at]}" == : || ( at -gt 1 && "${COMP_WORDS[at - 1]}" == : ) ]]; then
+        COMPREPLY=("${COMPREPLY[@]##*:}")
+    fi
     return 0
 }
 

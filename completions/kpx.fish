@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_kpx_global_optspecs
-    string join \n from= cluster-from= kubeconfig= context= cluster= user= as= as-group= proxy-credentials no-api node= image= programs= netns= root= family= o/output= color= ascii timeout= q/quiet v/verbose h/help V/version
+    string join \n from= cluster-from= kubeconfig= context= cluster= user= as= as-group= proxy-credentials no-api node= image= programs= netns= root= family= o/output= color= ascii pager= no-pager timeout= q/quiet v/verbose h/help V/version
 end
 
 function __fish_kpx_needs_command
@@ -43,10 +43,12 @@ complete -c kpx -n "__fish_kpx_needs_command" -s o -l output -d 'Print in this f
 complete -c kpx -n "__fish_kpx_needs_command" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_needs_command" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_needs_command" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_needs_command" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_needs_command" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_needs_command" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_needs_command" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_needs_command" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_needs_command" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -66,8 +68,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "trace" -d 'Trace a packet t
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "why" -d 'Explain why a Service does not work'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "render" -d 'Print the rules that kube-proxy would program'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "preflight" -d 'Check that a node can run a mode; load its modules'
-complete -c kpx -n "__fish_kpx_needs_command" -f -a "reconcile" -d 'Repair the differences that kpx diff reports'
-complete -c kpx -n "__fish_kpx_needs_command" -f -a "cleanup" -d 'Remove the leftovers of another mode'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "reconcile" -d 'Repair the node\'s rules, or remove another mode\'s'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "bridge" -d 'Serve Services while kube-proxy changes its mode'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "migrate" -d 'Switch nodes to another mode, or roll back'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "access" -d 'Show the permissions that kpx needs, and which are missing'
@@ -459,8 +460,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l fail-on -d 'Set the l
 warning\t'Errors and risks'
 never\t'No finding'"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l wait -d 'Re-check until healthy, at most this long' -r
-complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l watch -d 'Print a line per change, checking this often' -r
-complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l exec -d 'Run this program for each change' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s o -l output -d 'Print in this format' -r -f -a "human\t''
@@ -489,15 +488,20 @@ complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l family -d 'Read only 
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l timeout -d 'Limit the time of each read' -r
-complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l list -d 'List the checks; do not run them'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l to -d 'List the checks before a switch to this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
+ipvs\t'virtual servers, IP sets and a few rules'
+nftables\t'the nftables table kube-proxy'"
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l release -d 'List the checks before an upgrade to this release' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -520,10 +524,12 @@ complete -c kpx -n "__fish_kpx_using_subcommand explain" -l family -d 'Read only
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -554,12 +560,14 @@ complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l family -d 'Read only
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l env -d 'List the Service\'s variables in a container'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -591,12 +599,14 @@ complete -c kpx -n "__fish_kpx_using_subcommand diff" -l family -d 'Read only th
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l packets -d 'Compare the fate of every packet instead of rules'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -623,6 +633,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l family -d 'Read onl
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l redact -d 'Replace names and addresses; omit secrets'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l script -d 'Print a shell script that records a bundle'
@@ -630,11 +641,14 @@ complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l all-nodes -d 'Read 
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l trace -d 'Add the trace to this address, Service or NodePort' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l timeline -d 'Add the changes that `kpx watch -o json` wrote here' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand report" -s l -l selector -d 'Read the nodes with these labels' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -s o -l output -d 'Write the page to this file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
@@ -654,10 +668,13 @@ complete -c kpx -n "__fish_kpx_using_subcommand report" -l family -d 'Read only 
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -686,11 +703,13 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -l family -d 'Read only th
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -725,13 +744,390 @@ complete -c kpx -n "__fish_kpx_using_subcommand top" -l family -d 'Read only thi
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l only -d 'Run these checks only: ids, names or groups' -r -f -a "MX01\t'No leftovers of the iptables mode on a node in another mode'
+MX02\t'No leftovers of the ipvs mode on a node in another mode'
+MX03\t'No leftovers of the nftables mode on a node in another mode'
+MX11\t'No leftovers of the userspace mode on a node in another mode'
+MX08\t'Chains that two modes share are entered only by the running mode'
+MX06\t'No migration by kpx is unfinished'
+MX09\t'A migration\'s bridge is kept up to date, or removed'
+MX04\t'kube-proxy runs wherever its rules exist'
+MX05\t'kube-proxy has the same mode on all nodes'
+MX07\t'The first sync in nftables mode does not take minutes'
+MX10\t'The first sync in nftables mode will take less than a minute'
+MX12\t'Connections that work now work in the new mode'
+KP01\t'The configured mode, the reported mode and the kernel\'s rules agree'
+KP03\t'kube-proxy has no flags that its configuration file overrides'
+KP04\t'kube-proxy runs with the settings of its ConfigMap'
+KP22\t'kube-proxy starts with its mode, feature gates and configuration'
+KP13\t'kube-proxy\'s sync periods do not follow outdated advice'
+KP02\t'kube-proxy\'s container stays up'
+KP05\t'kube-proxy runs, answers and reports that it is healthy'
+KP06\t'kube-proxy has synced since the last change'
+KP07\t'None of kube-proxy\'s syncs failed'
+KP08\t'kube-proxy\'s syncs are fast enough'
+KP21\t'kube-proxy\'s log reports no trouble that keeps it from its work'
+KP09\t'kube-proxy can detect local pods\' traffic in every IP family in use'
+KP10\t'kube-proxy\'s configuration has the prefixes and links of the pods'
+KP11\t'kube-proxy uses the name of its own Node'
+KP12\t'kube-proxy knows an address of the node in every IP family in use'
+KP14\t'kube-proxy is within three releases of the kubelet'
+KP15\t'This kube-proxy release regularly re-checks its virtual servers'
+KP16\t'The node\'s nft and kube-proxy\'s can read each other\'s rules'
+KP17\t'Only one service proxy runs on the node'
+KP19\t'A rollout of kube-proxy waits for each node\'s rules'
+KB01\t'No known bug of this kube-proxy release shows on the node'
+KM01\t'The kernel provides IPVS if the mode needs it'
+KM02\t'The kernel provides the scheduler of ipvs.scheduler'
+KM14\t'The module ip_vs is not loaded if nothing will use it'
+KM15\t'The kernel can create the link kube-ipvs0'
+KM08\t'The kernel is new enough for the mode'
+KM09\t'The kernel provides the expressions of the nftables mode'
+KM10\t'The kernel provides the matches and targets of the mode'
+KM11\t'iptables does not use the legacy backend on a kernel without it'
+KM12\t'The kernel tracks connections'
+KM13\t'Packets between pods on a bridge pass through iptables'
+KM03\t'The modules of the ipvs mode are loaded at boot'
+KM04\t'The modules of the running kernel are still installed'
+KM05\t'Modules can be loaded if the mode needs more of them'
+KM06\t'kube-proxy\'s pod sees the node\'s modules in ipvs mode'
+KM07\t'kube-proxy finds the tools that the ipvs mode needs'
+SY02\t'IPVS connections are tracked by conntrack'
+SY03\t'conn_reuse_mode is right for this kernel'
+SY04\t'IPVS ends connections to pods that no longer exist'
+SY05\t'IPVS drops client affinity to pods that no longer exist'
+SY06\t'The node does not answer ARP for load balancer addresses'
+SY11\t'Keepalive packets arrive before IPVS forgets idle connections'
+SY13\t'IPVS does not estimate rates of thousands of virtual servers'
+SY18\t'The kernel\'s log does not say that it drops packets'
+SY15\t'The neighbour tables have not overflowed'
+SY16\t'No setting, route or filter of the node stops connections'
+SY01\t'The kernel forwards packets between links'
+SY08\t'NodePorts work on localhost, which cannot be reached from outside'
+SY09\t'Tunnels between nodes have no strict reverse path filter'
+SY10\t'Packets that conntrack considers invalid are harmless'
+SY12\t'Clients on the node have enough ports, and none that is a NodePort'
+SY17\t'The kernel does not compare the timestamps of clients behind one address'
+IB01\t'Only one iptables backend contains kube-proxy\'s rules'
+IB02\t'kube-proxy, the kubelet and the node\'s tools use one iptables backend'
+IB03\t'The node\'s iptables is as new as the one in kube-proxy\'s image'
+IB04\t'No rule of kube-proxy or the kubelet lost its conditions'
+IB05\t'All programs that write rules share the iptables lock'
+IB06\t'iptables can list and change its tables'
+IB07\t'kube-proxy\'s canary chains exist in every table'
+IB08\t'No jump to kube-proxy\'s chains is duplicated'
+IR06\t'No chain of an old kube-proxy release is left over'
+IR12\t'No rule in kube-proxy\'s chains is duplicated'
+IR14\t'Few packets are dropped because conntrack considers them invalid'
+IR15\t'The iptables mode does not have too many rules'
+IR18\t'No DNAT rule of other software leads to a cluster IP'
+IR01\t'The built-in chains lead to kube-proxy\'s chains'
+IR03\t'Every Service port has its rules, and none is left over'
+IR04\t'The rules lead to the current endpoints, and to no others'
+IR05\t'No chain of a deleted Service is left over'
+IR07\t'Service ports are rejected only if they have no endpoints'
+IR17\t'In userspace mode, portals of every Service port lead to kube-proxy'
+IR08\t'Load-balancing probabilities spread connections evenly'
+IR09\t'The rules that masquerade Service traffic are complete'
+IR11\t'The filter rules that accept Service traffic are complete'
+IR16\t'No rule of other software drops or diverts traffic to Services'
+IR02\t'No rule of other software takes packets before kube-proxy\'s chains'
+IR10\t'Only kube-proxy uses the bit that marks packets for masquerading'
+IR13\t'No firewall service flushes rules of other software'
+NF01\t'kube-proxy\'s table has its hooks and common chains'
+NF02\t'The table leads to every Service port, and to no deleted one'
+NF03\t'The table\'s chains lead to the current endpoints'
+NF04\t'The table rejects only Service ports without endpoints'
+VS01\t'Every Service port has its virtual servers'
+VS02\t'No virtual server is left over from an old version of a Service'
+VS04\t'The real servers are the current endpoints, and no others'
+VS05\t'No ready endpoint has weight 0'
+VS07\t'No virtual server is empty if the Service has endpoints'
+VS08\t'Virtual servers have the configured scheduler and affinity'
+VS16\t'The rules for load balancer source ranges are complete'
+VS03\t'excludeCIDRs names the virtual servers of other software'
+VS11\t'NodePorts do not answer on the node\'s bridges and tunnels'
+VS12\t'No Service port has the same number as a NodePort'
+VS14\t'The local packet filter accepts traffic for IPVS'
+VS06\t'Old connections do not keep drained real servers'
+VS09\t'IPVS has the configured timeouts, and idle connections last'
+VS10\t'The IPVS connection table has enough buckets'
+DV02\t'Every Service address is on kube-ipvs0'
+DV03\t'kube-ipvs0 has only addresses of Services'
+DV04\t'No address on kube-ipvs0 is a node\'s own address'
+DV05\t'NodeLocal DNS does not share an address with kube-ipvs0'
+DV08\t'Service addresses do not lead to the node\'s own sockets'
+DV09\t'Load balancers that use the PROXY protocol are not bypassed'
+DV10\t'Leftover addresses on kube-ipvs0 do not become source addresses'
+DV11\t'No agent uses a Service\'s address as the node\'s own'
+DV01\t'The link kube-ipvs0 exists in ipvs mode'
+DV06\t'No network manager manages kube-proxy\'s link'
+DV07\t'kube-ipvs0 does not answer ARP'
+DV12\t'kube-ipvs0 does not have thousands of addresses'
+IS01\t'Every ipset tool in use can read the existing sets'
+IS02\t'kube-proxy\'s IP sets have the type that its rules need'
+IS03\t'kube-proxy\'s IP sets have the right members'
+IS04\t'kube-proxy\'s IP sets have room for more members'
+IS05\t'Every IP set that kube-proxy\'s rules use exists'
+IS07\t'The node\'s ipset can parse the members that kube-proxy writes'
+NP02\t'No connection of the node has a NodePort as its source port'
+NP05\t'No client uses NodePorts on 127.0.0.1'
+NP07\t'NodePorts are used only on the node\'s primary address'
+NP08\t'No load balancer\'s connection passes through a node that leaves'
+NP06\t'Health checks on every healthCheckNodePort reach kube-proxy'
+NP01\t'No process of the node listens at an address and port of a Service'
+NP03\t'No hostPort of a pod on this node is a NodePort'
+NP04\t'nodePortAddresses covers every IP family in use'
+CT02\t'UDP and SCTP flows to Services go to existing endpoints'
+CT03\t'No UDP flow continues to a Service without endpoints'
+CT04\t'No UDP flow to a Service is untranslated'
+CT08\t'No waiting TCP connection to a Service leads to another Service\'s pod'
+CT06\t'No connection uses IPVS any more'
+CT01\t'The conntrack table has free entries'
+CT05\t'Conntrack has not dropped packets'
+CT07\t'Conntrack timeouts are the configured ones, and idle connections last'
+AP03\t'No Service has a node\'s own address'
+AP08\t'Service addresses, pods and nodes do not share a range'
+AP13\t'No two Nodes share an address or a pod range, and this one has its own'
+AP14\t'No Service has the address and port of another, or of a machine'
+AP09\t'No client uses cluster IPs that no Service has'
+AP10\t'kube-proxy serves every IP family of the Services'
+AP12\t'The node\'s own packets reach the API server\'s Service'
+AP01\t'Every Service with a selector has ready endpoints'
+AP04\t'Services with Local internal traffic have endpoints on this node'
+AP06\t'Every endpoint on this node has its pod here'
+AP07\t'No Service is assigned to another proxy by its label'
+AP11\t'The kernel tracks SCTP if Services use it'
+CN09\t'The AWS VPC CNI leads packets of pods by their own interface'
+CN01\t'Calico uses the same packet filter as the target mode'
+CN02\t'No Calico agent must detect the ipvs mode'
+CN03\t'Calico recognises every NodePort in ipvs mode'
+CN13\t'eBPF programs of a service proxy have a running agent'
+CN14\t'Maps of an eBPF service proxy match the cluster\'s Services'
+CN12\t'No rules and links of another network plugin are left over'
+CN04\t'No rules of kube-proxy are left over next to an eBPF service proxy'
+CN06\t'The hostPorts of running pods lead to them'
+CN07\t'Pods on a bridge can reach themselves through a Service'
+CN08\t'NodeLocal DNS does not listen on a Service\'s address'
+CN10\t'NodeLocal DNS gets the queries to its addresses'
+CN11\t'The kernel does not corrupt checksums of masqueraded VXLAN traffic'
+CN16\t'Packets between pods keep the address of their pod'
+CN15\t'Large packets fit into the links to other nodes and to pods'
+DP01\t'Later releases of kube-proxy support the mode'
+DP10\t'kube-proxy does not run in the userspace mode, which 1.26 removed'
+DP03\t'The ipvs mode has no settings that other modes lack'
+DP04\t'The distribution maintains the drivers that kube-proxy uses'
+DP05\t'kube-proxy\'s configuration has no removed fields'
+DP06\t'A node in ipvs mode has a kernel that supports the nftables mode'
+DP07\t'kube-proxy has no flags that newer releases reject'
+DP08\t'No Service uses externalIPs, which later releases ignore'
+DP09\t'kube-proxy\'s configuration sets a mode'
+SV01\t'No Service fails for a reason that only `kpx why` finds'
+UP01\t'What the release changes is known from recordings'
+UP02\t'The upgrade does not change the mode'
+UP03\t'The release supports the ipvs mode if the node uses it'
+UP04\t'The release serves the externalIPs of the cluster\'s Services'
+UP05\t'NodePorts answer on the same addresses after the upgrade'
+UP06\t'The release knows kube-proxy\'s flags and feature gates'
+UP07\t'The release adds no known bugs'
+UP08\t'The release accepts the addresses in the cluster\'s objects'"
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l skip -d 'Skip these checks: ids, names or groups' -r -f -a "MX01\t'No leftovers of the iptables mode on a node in another mode'
+MX02\t'No leftovers of the ipvs mode on a node in another mode'
+MX03\t'No leftovers of the nftables mode on a node in another mode'
+MX11\t'No leftovers of the userspace mode on a node in another mode'
+MX08\t'Chains that two modes share are entered only by the running mode'
+MX06\t'No migration by kpx is unfinished'
+MX09\t'A migration\'s bridge is kept up to date, or removed'
+MX04\t'kube-proxy runs wherever its rules exist'
+MX05\t'kube-proxy has the same mode on all nodes'
+MX07\t'The first sync in nftables mode does not take minutes'
+MX10\t'The first sync in nftables mode will take less than a minute'
+MX12\t'Connections that work now work in the new mode'
+KP01\t'The configured mode, the reported mode and the kernel\'s rules agree'
+KP03\t'kube-proxy has no flags that its configuration file overrides'
+KP04\t'kube-proxy runs with the settings of its ConfigMap'
+KP22\t'kube-proxy starts with its mode, feature gates and configuration'
+KP13\t'kube-proxy\'s sync periods do not follow outdated advice'
+KP02\t'kube-proxy\'s container stays up'
+KP05\t'kube-proxy runs, answers and reports that it is healthy'
+KP06\t'kube-proxy has synced since the last change'
+KP07\t'None of kube-proxy\'s syncs failed'
+KP08\t'kube-proxy\'s syncs are fast enough'
+KP21\t'kube-proxy\'s log reports no trouble that keeps it from its work'
+KP09\t'kube-proxy can detect local pods\' traffic in every IP family in use'
+KP10\t'kube-proxy\'s configuration has the prefixes and links of the pods'
+KP11\t'kube-proxy uses the name of its own Node'
+KP12\t'kube-proxy knows an address of the node in every IP family in use'
+KP14\t'kube-proxy is within three releases of the kubelet'
+KP15\t'This kube-proxy release regularly re-checks its virtual servers'
+KP16\t'The node\'s nft and kube-proxy\'s can read each other\'s rules'
+KP17\t'Only one service proxy runs on the node'
+KP19\t'A rollout of kube-proxy waits for each node\'s rules'
+KB01\t'No known bug of this kube-proxy release shows on the node'
+KM01\t'The kernel provides IPVS if the mode needs it'
+KM02\t'The kernel provides the scheduler of ipvs.scheduler'
+KM14\t'The module ip_vs is not loaded if nothing will use it'
+KM15\t'The kernel can create the link kube-ipvs0'
+KM08\t'The kernel is new enough for the mode'
+KM09\t'The kernel provides the expressions of the nftables mode'
+KM10\t'The kernel provides the matches and targets of the mode'
+KM11\t'iptables does not use the legacy backend on a kernel without it'
+KM12\t'The kernel tracks connections'
+KM13\t'Packets between pods on a bridge pass through iptables'
+KM03\t'The modules of the ipvs mode are loaded at boot'
+KM04\t'The modules of the running kernel are still installed'
+KM05\t'Modules can be loaded if the mode needs more of them'
+KM06\t'kube-proxy\'s pod sees the node\'s modules in ipvs mode'
+KM07\t'kube-proxy finds the tools that the ipvs mode needs'
+SY02\t'IPVS connections are tracked by conntrack'
+SY03\t'conn_reuse_mode is right for this kernel'
+SY04\t'IPVS ends connections to pods that no longer exist'
+SY05\t'IPVS drops client affinity to pods that no longer exist'
+SY06\t'The node does not answer ARP for load balancer addresses'
+SY11\t'Keepalive packets arrive before IPVS forgets idle connections'
+SY13\t'IPVS does not estimate rates of thousands of virtual servers'
+SY18\t'The kernel\'s log does not say that it drops packets'
+SY15\t'The neighbour tables have not overflowed'
+SY16\t'No setting, route or filter of the node stops connections'
+SY01\t'The kernel forwards packets between links'
+SY08\t'NodePorts work on localhost, which cannot be reached from outside'
+SY09\t'Tunnels between nodes have no strict reverse path filter'
+SY10\t'Packets that conntrack considers invalid are harmless'
+SY12\t'Clients on the node have enough ports, and none that is a NodePort'
+SY17\t'The kernel does not compare the timestamps of clients behind one address'
+IB01\t'Only one iptables backend contains kube-proxy\'s rules'
+IB02\t'kube-proxy, the kubelet and the node\'s tools use one iptables backend'
+IB03\t'The node\'s iptables is as new as the one in kube-proxy\'s image'
+IB04\t'No rule of kube-proxy or the kubelet lost its conditions'
+IB05\t'All programs that write rules share the iptables lock'
+IB06\t'iptables can list and change its tables'
+IB07\t'kube-proxy\'s canary chains exist in every table'
+IB08\t'No jump to kube-proxy\'s chains is duplicated'
+IR06\t'No chain of an old kube-proxy release is left over'
+IR12\t'No rule in kube-proxy\'s chains is duplicated'
+IR14\t'Few packets are dropped because conntrack considers them invalid'
+IR15\t'The iptables mode does not have too many rules'
+IR18\t'No DNAT rule of other software leads to a cluster IP'
+IR01\t'The built-in chains lead to kube-proxy\'s chains'
+IR03\t'Every Service port has its rules, and none is left over'
+IR04\t'The rules lead to the current endpoints, and to no others'
+IR05\t'No chain of a deleted Service is left over'
+IR07\t'Service ports are rejected only if they have no endpoints'
+IR17\t'In userspace mode, portals of every Service port lead to kube-proxy'
+IR08\t'Load-balancing probabilities spread connections evenly'
+IR09\t'The rules that masquerade Service traffic are complete'
+IR11\t'The filter rules that accept Service traffic are complete'
+IR16\t'No rule of other software drops or diverts traffic to Services'
+IR02\t'No rule of other software takes packets before kube-proxy\'s chains'
+IR10\t'Only kube-proxy uses the bit that marks packets for masquerading'
+IR13\t'No firewall service flushes rules of other software'
+NF01\t'kube-proxy\'s table has its hooks and common chains'
+NF02\t'The table leads to every Service port, and to no deleted one'
+NF03\t'The table\'s chains lead to the current endpoints'
+NF04\t'The table rejects only Service ports without endpoints'
+VS01\t'Every Service port has its virtual servers'
+VS02\t'No virtual server is left over from an old version of a Service'
+VS04\t'The real servers are the current endpoints, and no others'
+VS05\t'No ready endpoint has weight 0'
+VS07\t'No virtual server is empty if the Service has endpoints'
+VS08\t'Virtual servers have the configured scheduler and affinity'
+VS16\t'The rules for load balancer source ranges are complete'
+VS03\t'excludeCIDRs names the virtual servers of other software'
+VS11\t'NodePorts do not answer on the node\'s bridges and tunnels'
+VS12\t'No Service port has the same number as a NodePort'
+VS14\t'The local packet filter accepts traffic for IPVS'
+VS06\t'Old connections do not keep drained real servers'
+VS09\t'IPVS has the configured timeouts, and idle connections last'
+VS10\t'The IPVS connection table has enough buckets'
+DV02\t'Every Service address is on kube-ipvs0'
+DV03\t'kube-ipvs0 has only addresses of Services'
+DV04\t'No address on kube-ipvs0 is a node\'s own address'
+DV05\t'NodeLocal DNS does not share an address with kube-ipvs0'
+DV08\t'Service addresses do not lead to the node\'s own sockets'
+DV09\t'Load balancers that use the PROXY protocol are not bypassed'
+DV10\t'Leftover addresses on kube-ipvs0 do not become source addresses'
+DV11\t'No agent uses a Service\'s address as the node\'s own'
+DV01\t'The link kube-ipvs0 exists in ipvs mode'
+DV06\t'No network manager manages kube-proxy\'s link'
+DV07\t'kube-ipvs0 does not answer ARP'
+DV12\t'kube-ipvs0 does not have thousands of addresses'
+IS01\t'Every ipset tool in use can read the existing sets'
+IS02\t'kube-proxy\'s IP sets have the type that its rules need'
+IS03\t'kube-proxy\'s IP sets have the right members'
+IS04\t'kube-proxy\'s IP sets have room for more members'
+IS05\t'Every IP set that kube-proxy\'s rules use exists'
+IS07\t'The node\'s ipset can parse the members that kube-proxy writes'
+NP02\t'No connection of the node has a NodePort as its source port'
+NP05\t'No client uses NodePorts on 127.0.0.1'
+NP07\t'NodePorts are used only on the node\'s primary address'
+NP08\t'No load balancer\'s connection passes through a node that leaves'
+NP06\t'Health checks on every healthCheckNodePort reach kube-proxy'
+NP01\t'No process of the node listens at an address and port of a Service'
+NP03\t'No hostPort of a pod on this node is a NodePort'
+NP04\t'nodePortAddresses covers every IP family in use'
+CT02\t'UDP and SCTP flows to Services go to existing endpoints'
+CT03\t'No UDP flow continues to a Service without endpoints'
+CT04\t'No UDP flow to a Service is untranslated'
+CT08\t'No waiting TCP connection to a Service leads to another Service\'s pod'
+CT06\t'No connection uses IPVS any more'
+CT01\t'The conntrack table has free entries'
+CT05\t'Conntrack has not dropped packets'
+CT07\t'Conntrack timeouts are the configured ones, and idle connections last'
+AP03\t'No Service has a node\'s own address'
+AP08\t'Service addresses, pods and nodes do not share a range'
+AP13\t'No two Nodes share an address or a pod range, and this one has its own'
+AP14\t'No Service has the address and port of another, or of a machine'
+AP09\t'No client uses cluster IPs that no Service has'
+AP10\t'kube-proxy serves every IP family of the Services'
+AP12\t'The node\'s own packets reach the API server\'s Service'
+AP01\t'Every Service with a selector has ready endpoints'
+AP04\t'Services with Local internal traffic have endpoints on this node'
+AP06\t'Every endpoint on this node has its pod here'
+AP07\t'No Service is assigned to another proxy by its label'
+AP11\t'The kernel tracks SCTP if Services use it'
+CN09\t'The AWS VPC CNI leads packets of pods by their own interface'
+CN01\t'Calico uses the same packet filter as the target mode'
+CN02\t'No Calico agent must detect the ipvs mode'
+CN03\t'Calico recognises every NodePort in ipvs mode'
+CN13\t'eBPF programs of a service proxy have a running agent'
+CN14\t'Maps of an eBPF service proxy match the cluster\'s Services'
+CN12\t'No rules and links of another network plugin are left over'
+CN04\t'No rules of kube-proxy are left over next to an eBPF service proxy'
+CN06\t'The hostPorts of running pods lead to them'
+CN07\t'Pods on a bridge can reach themselves through a Service'
+CN08\t'NodeLocal DNS does not listen on a Service\'s address'
+CN10\t'NodeLocal DNS gets the queries to its addresses'
+CN11\t'The kernel does not corrupt checksums of masqueraded VXLAN traffic'
+CN16\t'Packets between pods keep the address of their pod'
+CN15\t'Large packets fit into the links to other nodes and to pods'
+DP01\t'Later releases of kube-proxy support the mode'
+DP10\t'kube-proxy does not run in the userspace mode, which 1.26 removed'
+DP03\t'The ipvs mode has no settings that other modes lack'
+DP04\t'The distribution maintains the drivers that kube-proxy uses'
+DP05\t'kube-proxy\'s configuration has no removed fields'
+DP06\t'A node in ipvs mode has a kernel that supports the nftables mode'
+DP07\t'kube-proxy has no flags that newer releases reject'
+DP08\t'No Service uses externalIPs, which later releases ignore'
+DP09\t'kube-proxy\'s configuration sets a mode'
+SV01\t'No Service fails for a reason that only `kpx why` finds'
+UP01\t'What the release changes is known from recordings'
+UP02\t'The upgrade does not change the mode'
+UP03\t'The release supports the ipvs mode if the node uses it'
+UP04\t'The release serves the externalIPs of the cluster\'s Services'
+UP05\t'NodePorts answer on the same addresses after the upgrade'
+UP06\t'The release knows kube-proxy\'s flags and feature gates'
+UP07\t'The release adds no known bugs'
+UP08\t'The release accepts the addresses in the cluster\'s objects'"
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l ignore-file -d 'Suppress the findings listed in this file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l interval -d 'Check for changes this often' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l check-interval -d 'Read the node at least this often' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l count -d 'Read the node this many times, then end' -r
@@ -758,10 +1154,13 @@ complete -c kpx -n "__fish_kpx_using_subcommand watch" -l family -d 'Read only t
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l findings -d 'Print changes of findings alone'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -793,11 +1192,13 @@ complete -c kpx -n "__fish_kpx_using_subcommand serve" -l family -d 'Read only t
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l reading -d 'Run all checks once, and print what the server needs of them'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -820,11 +1221,13 @@ complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l family -d 'Read only thi
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l no-redact -d 'Do not replace names and addresses in answers'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -864,6 +1267,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -l family -d 'Read only t
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l established -d 'Trace a later packet of an established connection'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l probe -d 'Open one real connection and report its backend'
@@ -871,6 +1275,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -l all-nodes -d 'Read all
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -904,11 +1309,13 @@ complete -c kpx -n "__fish_kpx_using_subcommand why" -l family -d 'Read only thi
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l all-nodes -d 'Read all nodes, and show what differs'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -943,10 +1350,12 @@ complete -c kpx -n "__fish_kpx_using_subcommand render" -l family -d 'Read only 
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -977,6 +1386,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l family -d 'Read on
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l load -d 'Load the modules that the mode needs, and test them'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l persist -d 'Load the modules at every boot'
@@ -985,6 +1395,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l all-nodes -d 'Read
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -998,6 +1409,10 @@ link\t'kube-ipvs0 and its addresses'
 nftables\t'the nftables table'
 sysctl\t'kernel settings'
 conntrack\t'connections that no endpoint answers; only if named'"
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l cleanup -d 'Remove the leftovers of this mode instead' -r -f -a "iptables\t'KUBE-* chains and rules'
+ipvs\t'virtual servers, IP sets and a few rules'
+nftables\t'the nftables table kube-proxy'
+userspace\t'portals that lead to kube-proxy, up to 1.25'"
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s o -l output -d 'Print in this format' -r -f -a "human\t''
@@ -1022,6 +1437,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l family -d 'Read on
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l force -d 'Continue although another service proxy owns the node'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-drain -d 'Delete real servers without draining connections'
@@ -1032,48 +1448,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l all-nodes -d 'Read
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l mode -d 'Remove the leftovers of this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
-ipvs\t'virtual servers, IP sets and a few rules'
-nftables\t'the nftables table kube-proxy'
-userspace\t'portals that lead to kube-proxy, up to 1.25'"
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s l -l selector -d 'Read the nodes with these labels' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l parallel -d 'Read this many nodes at a time' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s o -l output -d 'Print in this format' -r -f -a "human\t''
-wide\t''
-json\t''
-yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l kubeconfig -d 'Use this kubeconfig file' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l cluster -d 'Use this cluster of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l user -d 'Use this user of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l as -d 'Impersonate this user for API requests' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l node -d 'Work on this node' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l image -d 'Use this image for pods on nodes' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l netns -d 'Read this network namespace, by name or path' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l root -d 'Use this folder as the host\'s root file system' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
-6\t'IPv6'"
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
-always\t'Always'
-never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l timeout -d 'Limit the time of each read' -r
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l force -d 'Remove the mode although it serves the node'
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l apply -d 'Apply the plan, after confirmation'
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s y -l yes -d 'Do not ask for confirmation'
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l all-nodes -d 'Read all nodes, and show what differs'
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l no-api -d 'Do not contact the Kubernetes API'
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l ascii -d 'Print ASCII characters only'
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s q -l quiet -d 'Print results and errors only'
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l mode -d 'Serve like this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
@@ -1101,6 +1479,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l family -d 'Read only 
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l detach -d 'Run guard in the background'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l apply -d 'Apply the plan, after confirmation'
@@ -1108,6 +1487,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s y -l yes -d 'Do not a
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -1154,6 +1534,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_sub
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l dry-run -d 'Print the plan and its cost; change nothing'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l brief -d 'Print only blockers and cost, with --dry-run'
@@ -1168,6 +1549,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_sub
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -1216,6 +1598,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l dry-run -d 'Print the plan and its cost; change nothing'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l brief -d 'Print only blockers and cost, with --dry-run'
@@ -1227,6 +1610,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -1256,6 +1640,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l this-node -d 'Switch this machine, with --node NAME'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s y -l yes -d 'Do not ask for confirmation'
@@ -1263,6 +1648,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -1288,12 +1674,14 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l all-nodes -d 'Show the cluster\'s migration'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l this-node -d 'Show the migration of this machine'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -1323,6 +1711,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l all-nodes -d 'Continue the cluster\'s migration'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l this-node -d 'Switch this machine, with --node NAME'
@@ -1331,6 +1720,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -1360,6 +1750,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l all-nodes -d 'Roll back the cluster\'s migration'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l until-restart -d 'Stop before the configuration changes'
@@ -1369,6 +1760,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -1395,12 +1787,14 @@ complete -c kpx -n "__fish_kpx_using_subcommand access" -l family -d 'Read only 
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l all-nodes -d 'Add what reading other nodes needs'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l manifest -d 'Print the manifest of roles and bindings'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -1423,10 +1817,12 @@ complete -c kpx -n "__fish_kpx_using_subcommand completions" -l family -d 'Read 
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -1449,10 +1845,12 @@ complete -c kpx -n "__fish_kpx_using_subcommand man" -l family -d 'Read only thi
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -1475,10 +1873,12 @@ complete -c kpx -n "__fish_kpx_using_subcommand help" -l family -d 'Read only th
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -1504,11 +1904,13 @@ complete -c kpx -n "__fish_kpx_using_subcommand version" -l family -d 'Read only
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
 always\t'Always'
 never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l digest -d 'Print the SHA-256 digest of this program'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s h -l help -d 'Print help (see more with \'--help\')'

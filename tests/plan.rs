@@ -125,7 +125,7 @@ fn a_clean_up_needs_the_rules_of_ipv4() {
 
 #[test]
 fn packets_to_localhost_stay_blocked_while_the_firewall_chain_is_deleted() {
-    const LOCALNET: &str = "set net.ipv4.conf.all.route_localnet to 0: it is unsafe without the rule that is deleted next";
+    const LOCALNET: &str = "set net.ipv4.conf.all.route_localnet to 0, which is unsafe without the rule that the next step deletes";
     let [v4, v6] = ["IPv4", "IPv6"]
         .map(|family| format!("{family} table filter: delete 1 chain, delete 2 rules"));
     let cleaned = |change: &dyn Fn(&mut Evidence)| {

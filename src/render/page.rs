@@ -245,9 +245,9 @@ impl Page {
         let marks = line.chars().count() - length(line);
         let keep = width.saturating_sub(dots.chars().count()) + marks;
         let mut kept: String = line.chars().take(keep).collect();
-        // A part of a command cannot be copied.
+        // A part of a command cannot be copied, but a line that ends before it must say something.
         if kept.matches('`').count() % 2 == 1
-            && let Some(at) = kept.rfind('`')
+            && let Some(at) = kept.rfind('`').filter(|at| *at > width / 2)
         {
             kept.truncate(at);
         }

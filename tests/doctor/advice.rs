@@ -33,7 +33,7 @@ async fn a_plugin_of_kubectl_advises_commands_of_the_plugin() {
     );
     let others = words.replace("kubectl kpx ", "");
     assert!(
-        !others.contains("--cleanup") && !others.contains("kpx explain"),
+        !others.contains("kpx reconcile") && !others.contains("kpx explain"),
         "{page}"
     );
 
@@ -67,7 +67,7 @@ async fn commands_that_read_name_the_bundle_and_those_that_change_a_node_do_not(
     assert!(ran.out.contains(&shown), "{ran}");
 
     let ran = kpx_on("full-iptables", &["doctor", "-o", "json"]).await;
-    let next = "kpx --from testdata/nodes/full-iptables why edge/lb-proxy";
+    let next = "kpx --from testdata/nodes/full-iptables why shop/empty";
     assert_eq!(json(&ran.out)["next"], next, "{ran}");
 }
 

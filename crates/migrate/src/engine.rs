@@ -348,7 +348,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             stage::plan(progress, stage, &evidence, name, &own, &lease)
         };
         let plan = plan.map_err(|error| StageError::Unplanned { stage, error })?;
-        // Somebody else configures without a look at the node.
+        // An external change of the configuration is planned without a look at the node.
         let known = matches!(stage, Stage::Build | Stage::Configure)
             && progress.leg == Leg::There
             && !external;

@@ -262,7 +262,7 @@ fn help_line(state: &State) -> String {
             )
         }
         (None, None) => {
-            // The filter is what is left out last.
+            // The filter is the last to go.
             let node = if state.filter.text.is_empty() {
                 "  n node"
             } else {

@@ -36,7 +36,6 @@ pub(in crate::command) async fn run(
 ) -> Result<u8, Failure> {
     let asked = Asked::now(session, &args.checks)?;
     session.refuse_bundle("`watch` follows")?;
-    identity::refuse_no_node(session).await?;
     if let Some(program) = &args.exec {
         host::check_hook(program).map_err(|why| {
             let error = format!("--exec {}: {why}", program.display());
@@ -44,6 +43,7 @@ pub(in crate::command) async fn run(
                 .with_hint("pass the path of an executable file, or its name in PATH")
         })?;
     }
+    identity::refuse_no_node(session).await?;
     let mut interrupts = clock::Interrupts::listen();
     let mut state = State::default();
     // When each fact began; those of the first reading are older.

@@ -34,7 +34,7 @@ pub struct Follower<N> {
     served: Served,
     /// Whether the live tables are known to be `loaded`.
     in_sync: bool,
-    /// Whether nobody else may remove the bridge.
+    /// Whether it is loaded again if another program deletes it.
     stays: bool,
 }
 

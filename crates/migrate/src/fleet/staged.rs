@@ -221,7 +221,7 @@ pub fn is_rolled_out(set: &Value) -> bool {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let status = &set["status"];
     let wanted = number(&status["desiredNumberScheduled"]);
-    // With OnDelete, pods of an older revision stay until somebody deletes them: revisions of a migration differ in their nodes alone.
+    // With OnDelete, pods of an older revision stay until they are deleted: revisions of a migration differ in their nodes alone.
     let replaces = set["spec"]["updateStrategy"]["type"] != "OnDelete";
     number(&status["observedGeneration"]) >= number(&set["metadata"]["generation"])
         && (!replaces || number(&status["updatedNumberScheduled"]) == wanted)

@@ -1,6 +1,6 @@
 //! Why a finding follows from one of another check: what both must share, stated in the rows of checks.
 
-use crate::check::{Finding, ProcessState, Severity, Subject};
+use crate::check::{Finding, ProcessState, Severity, Subject, kp};
 use kpx_node::net::Family;
 
 /// A check whose findings explain findings of another one, and what both must share: without the cause, the consequence is
@@ -27,12 +27,9 @@ pub enum Because {
     Absence(&'static str),
     /// The cause says that kube-proxy does not run, or that its syncs fail, so what it has written is outdated.
     OutdatedBy(&'static str),
-    /// The same, of any check of [`OUTDATING`].
+    /// The same, of any check of [`kp::OF_PROXY`].
     Outdated,
 }
-
-/// The checks that say why what kube-proxy has written is outdated, the deepest causes first.
-const OUTDATING: [&str; 5] = ["KP02", "KP21", "KP05", "KP06", "KP17"];
 
 impl Because {
     /// Returns the ids of the checks that may be the cause, those that are asked first at first.
@@ -48,7 +45,7 @@ impl Because {
             | Self::Exit(id)
             | Self::Absence(id)
             | Self::OutdatedBy(id) => std::slice::from_ref(id),
-            Self::Outdated => &OUTDATING,
+            Self::Outdated => &kp::OF_PROXY,
         }
     }
 

@@ -227,10 +227,13 @@ fn refused(facts: &Facts<'_>) -> Vec<Finding> {
         ))
     };
     let evidence = facts.node.evidence();
-    let Ok(text) = evidence.text(Item::ProxyConfig) else {
+    let mut read = evidence.iter();
+    // What kpx could not read says nothing about what kube-proxy reads.
+    if !read.any(|(item, read)| item == Item::ProxyConfig && read.is_ok()) {
         return Vec::new();
-    };
-    match validate::refused(text, mode, version) {
+    }
+    let text = evidence.text(Item::ProxyConfig);
+    match text.and_then(|text| validate::refused(text, mode, version)) {
         Err(_) if evidence.shown(Item::ProxyConfig).is_ok_and(is_readable) => Vec::new(),
         Ok(refused) => refused.into_iter().map(finding).collect(),
         Err(Gap::Failed(_, why)) => {

@@ -24,7 +24,6 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::{Evidence, Gap, Item, files};
-use crate::words;
 pub use manifest::{MANIFEST, Manifest, Recorded, UNKNOWN_TIME};
 use member::Found;
 pub use nodes::{NODES, Visit, each_node};
@@ -81,7 +80,7 @@ pub enum BundleError {
         found: String,
     },
     /// The path contains more than one bundle.
-    #[error("{} contains several bundles ({}); choose one of them", path.display(), words::listed(tops))]
+    #[error("{} contains several bundles ({}); choose one of them", path.display(), listed(tops))]
     Several {
         /// Requested path.
         path: PathBuf,
