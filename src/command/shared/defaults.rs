@@ -119,10 +119,15 @@ fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, F
         of_all.retain(|argument| !OF_MACHINE.contains(&argument.name.as_str()));
     }
     words.splice(1..1, open(of_all, &matches));
-    root.try_get_matches_from(&words).map_err(|wrong| {
+    let checked = root.try_get_matches_from(&words);
+    let wrong = checked.err();
+    // Without a command, the screen opens.
+    let wrong = wrong.filter(|wrong| wrong.kind() != clap::error::ErrorKind::MissingSubcommand);
+    wrong.map_or(Ok(()), |wrong| {
         let text = wrong.to_string();
         let first = text.lines().next().unwrap_or_default();
-        Failure::usage(first.strip_prefix("error: ").unwrap_or(first).to_owned())
+        let first = first.strip_prefix("error: ").unwrap_or(first);
+        Err(Failure::usage(first.to_owned()))
     })?;
     Ok(words)
 }

@@ -48,7 +48,7 @@ impl DoctorReport {
 /// Returns what the connections of a Service do that no finding names.
 fn of_service(failing: &Failing) -> String {
     let clients = client_names(&failing.clients);
-    format!("{}: does not work from {clients}", failing.service)
+    format!("{}: does not work{clients}", failing.service)
 }
 
 /// Returns a line per finding, per Service that fails without one, and per unknown check.
