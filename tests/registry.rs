@@ -253,7 +253,7 @@ fn causes_are_checks_without_cycles() {
             for cause in here
                 .caused_by
                 .iter()
-                .flat_map(|because| because.checks())
+                .flat_map(check::Because::checks)
                 .copied()
             {
                 assert_ne!(cause, check.id, "{id} and {} cause each other", check.id);

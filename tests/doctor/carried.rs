@@ -150,7 +150,7 @@ async fn what_a_pod_has_against_one_client_is_found_without_asking_for_it() {
         let dir = rule(more);
         assert_eq!(
             failing(&dir, "demo/edge:http").await,
-            [single.clone()],
+            std::slice::from_ref(&single),
             "{more}"
         );
         says(
@@ -175,7 +175,10 @@ async fn what_a_pod_has_against_one_client_is_found_without_asking_for_it() {
         dir
     };
     let dir = neighbour("02:00:00:00:00:95");
-    assert_eq!(failing(&dir, "demo/edge:http").await, [single.clone()]);
+    assert_eq!(
+        failing(&dir, "demo/edge:http").await,
+        std::slice::from_ref(&single)
+    );
     says(&dir, "demo/edge:http", "partly", &["ip neigh del"]).await;
     assert_eq!(
         failing(&neighbour("f2:46:ea:0e:55:ff"), "demo/edge:http").await,

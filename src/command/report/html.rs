@@ -129,10 +129,10 @@ struct Top<'t> {
 }
 
 /// Returns a page: `lead` adds what stands below its title.
-fn document<'s, const COUNT: usize>(
+fn document<const COUNT: usize>(
     top: &Top<'_>,
     lead: impl FnOnce(&mut Markup),
-    sections: [Section<'s>; COUNT],
+    sections: [Section<'_>; COUNT],
 ) -> String {
     let mut markup = Markup::default();
     markup.fixed("<!DOCTYPE html>\n");
@@ -163,11 +163,11 @@ fn head(markup: &mut Markup, name: &str) {
     markup.element("style", &[], |markup| markup.fixed(&STYLE));
 }
 
-fn body<'s, const COUNT: usize>(
+fn body<const COUNT: usize>(
     markup: &mut Markup,
     top: &Top<'_>,
     lead: impl FnOnce(&mut Markup),
-    sections: [Section<'s>; COUNT],
+    sections: [Section<'_>; COUNT],
 ) {
     let skip = [("class", "skip"), ("href", "#main")];
     markup.leaf("a", &skip, "Skip to the content");

@@ -738,7 +738,7 @@ impl<'p> Inside<'p> {
         };
         let world = World::whole(node, Family::of(opens.destination));
         let mut found = None;
-        let followed = follow_on(first, Some(sent), |which, packet| {
+        let followed = follow_on(&first, Some(sent), |which, packet| {
             let ends = world.further(&packet).unwrap_or_default();
             let is_reply = which != Which::Sent;
             let leaves = is_reply && from == Entry::Host;

@@ -601,6 +601,7 @@ pub enum Which {
 pub const DEFAULT_TTL: &str = "net.ipv4.ip_default_ttl";
 
 /// A rule that stops packets.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct By {
     /// The rule.

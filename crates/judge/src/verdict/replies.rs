@@ -66,7 +66,7 @@ impl<'n> Judge<'n> {
             let Some(reply) = self.reply_to(question, outcome) else {
                 continue;
             };
-            follow_on(reply, self.sent_later(question), |_, packet| {
+            follow_on(&reply, self.sent_later(question), |_, packet| {
                 let ends = follow(&packet)?;
                 let marks = marks(of_way(&packet, &ends, outcome));
                 all.push((packet, ends));
@@ -173,7 +173,7 @@ impl<'n> Judge<'n> {
             question.flow.entry == Entry::Pod && (!is_pod || self.is_on_its_bridge(outcome));
         let (mut which, mut lost) = (Which::Reply, Vec::new());
         let sent = self.sent_later(question);
-        let followed = follow_on(reply, sent, |of, packet| {
+        let followed = follow_on(&reply, sent, |of, packet| {
             let (mut ends, marks) = self.followed(&packet, outcome);
             if of != Which::Sent && has_way {
                 ends.retain(|end| end.hops.last().is_none_or(|hop| !is_routing(hop)));
@@ -342,7 +342,7 @@ fn untracking(of: &Outcome) -> Option<&Hop> {
 /// Lets `follow` follow `reply` and the packets after it, of which the client sends `sent`, each with the marks that those before it
 /// leave on the connection, until it returns none.
 pub(super) fn follow_on<E>(
-    reply: Reply,
+    reply: &Reply,
     sent: Option<Flow>,
     mut follow: impl FnMut(Which, Further) -> Result<Option<Marks>, E>,
 ) -> Result<(), E> {

@@ -319,7 +319,9 @@ pub(super) fn signs_inside(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
                 .insert(format!("pod {place}"));
         };
         for (addr, places) in self::signs(&inside) {
-            places.into_iter().for_each(|place| add(addr, place));
+            for place in places {
+                add(addr, place);
+            }
         }
         for route in inside.routes().into_iter().flat_map(|routes| &routes.all) {
             let is_own = pod.addresses.contains(&route.destination.addr);

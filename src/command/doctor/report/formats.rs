@@ -63,7 +63,8 @@ fn short(report: &DoctorReport, lead: &str) -> String {
         text.push_str(&line);
     }
     for failing in report.unnamed() {
-        text.push_str(&format!("{lead}error services {}\n", of_service(failing)));
+        let line = format!("{lead}error services {}\n", of_service(failing));
+        text.push_str(&line);
     }
     for check in report.with(Status::Unknown) {
         let reason = check.reason.as_deref().unwrap_or("");

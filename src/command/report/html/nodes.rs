@@ -78,23 +78,22 @@ impl NodesPage {
             answer: &answer,
             redacted: self.redacted,
         };
-        let text = match self.doctor.services.len() {
-            0 => "No Service is known to fail on any node.".to_owned(),
-            _ => {
-                let mut names: Vec<&str> = self
-                    .doctor
-                    .services
-                    .iter()
-                    .map(|of| of.service.as_str())
-                    .collect();
-                names.dedup();
-                let verb = if names.len() == 1 { "fails" } else { "fail" };
-                format!(
-                    "{} {verb} on some node: {}",
-                    number_of(names.len(), "Service"),
-                    names.join(", ")
-                )
-            }
+        let text = if self.doctor.services.is_empty() {
+            "No Service is known to fail on any node.".to_owned()
+        } else {
+            let mut names: Vec<&str> = self
+                .doctor
+                .services
+                .iter()
+                .map(|of| of.service.as_str())
+                .collect();
+            names.dedup();
+            let verb = if names.len() == 1 { "fails" } else { "fail" };
+            format!(
+                "{} {verb} on some node: {}",
+                number_of(names.len(), "Service"),
+                names.join(", ")
+            )
         };
         document(
             &top,
@@ -158,7 +157,7 @@ impl NodesPage {
                         Ok(row) => node(markup, row),
                         Err(why) => {
                             markup.element("td", &[], |markup| {
-                                word(markup, Tone::Unclear, "not read")
+                                word(markup, Tone::Unclear, "not read");
                             });
                             markup.leaf("td", &[], why);
                             markup.leaf("td", &[("class", "none")], "?");

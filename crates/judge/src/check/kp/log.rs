@@ -483,7 +483,7 @@ fn watch_cause(error: &str) -> &str {
     rest.split(": current time").next().unwrap_or(rest)
 }
 
-/// An option of target MARK that older releases of xt_mark, and kernels without it, do not have.
+/// An option of target MARK that older releases of `xt_mark`, and kernels without it, do not have.
 const XOR_MARK: &str = "\"--xor-mark\"";
 
 /// Returns whether the kernel refused an address of kube-ipvs0 because IPv6 is off there: whoever may not add addresses gets
@@ -699,7 +699,7 @@ pub(super) fn server_fix(asked: SocketAddr, own: SocketAddr) -> Fix {
     )
 }
 
-/// Returns the fix of requests that are refused, for want of the ClusterRole, or of rules of it where other requests are not.
+/// Returns the fix of requests that are refused, for want of the `ClusterRole`, or of rules of it where other requests are not.
 fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
     let first = all.first()?;
     let bound = binding(&first.error)?;
