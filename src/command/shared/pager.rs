@@ -35,6 +35,8 @@ impl Pager {
         let name = words.next().filter(|name| *name != "cat")?;
         let mut program = program(name);
         program.args(words).stdin(Stdio::piped());
+        // Whoever may run kpx as root may not for that reason run a shell as root.
+        program.env("LESSSECURE", "1");
         if !terminal::has_less_options() {
             program.env("LESS", LESS);
         }
