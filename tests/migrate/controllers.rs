@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use kpx_judge::bridge::Held;
-use kpx_migrate::controller::follow::{Follower, Notice};
+use kpx_migrate::controller::follow::Follower;
 use kpx_migrate::controller::guard::{self, GuardError};
 use kpx_migrate::controller::keep::{self, Order};
 use kpx_migrate::journal::MigrationState;
@@ -29,7 +29,7 @@ fn follower(node: &Bridged, mode: Mode) -> Follower<Bridged> {
 /// Follows until `seconds`, with a living keeper or without; returns whether the follower has ended.
 fn follow(node: &Bridged, follower: &mut Follower<Bridged>, seconds: u64, kept: bool) -> bool {
     let world = Rc::clone(&node.world);
-    let mut notify = |notice: Notice| world.borrow_mut().notices.push(notice.into_text());
+    let mut notify = |line: String| world.borrow_mut().notices.push(line);
     let never = Cell::new(false);
     let controller = pin!(follower.follow(&never, &mut notify));
     let (keeper, mut lease) = (node.keeper.clone(), node.clone());
@@ -144,10 +144,12 @@ fn a_follower_ends_when_the_bridge_is_removed_and_takes_its_routes_with_it() {
 #[test]
 fn a_migration_loads_a_bridge_again_that_another_program_deletes() {
     let node = Bridged::new(Mode::Ipvs, Order::Keep);
-    let mut follower = follower(&node, Mode::Ipvs).that_stays();
+    let gaps = Rc::new(Cell::new(0));
+    let mut follower = follower(&node, Mode::Ipvs).that_stays(Rc::clone(&gaps));
     node.at(5, World::remove_bridge);
     assert!(!follow(&node, &mut follower, 60, true));
     assert!(look(&node, World::is_served) && look(&node, World::has_routes));
+    assert_eq!(gaps.get(), 1);
     let all = notices(&node);
     assert_eq!(
         all,
@@ -317,7 +319,7 @@ fn a_follower_that_is_to_end_makes_no_further_change() {
     let node = Bridged::new(Mode::Iptables, Order::Keep);
     let mut follower = follower(&node, Mode::Iptables);
     let (ends, mut lines) = (Cell::new(true), Vec::new());
-    let mut notify = |notice: Notice| lines.push(notice.into_text());
+    let mut notify = |line: String| lines.push(line);
     node.at(0, |world| world.readdress("10.244.1.22", "10.244.9.9"));
     {
         let controller = pin!(follower.follow(&ends, &mut notify));

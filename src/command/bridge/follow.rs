@@ -15,7 +15,7 @@ use crate::command::shared::local_bridge::{LocalBridge, LocalKeeper};
 use crate::command::shared::session::Session;
 use crate::report::{CLEAN, FAILED};
 use kpx_host::clock;
-use kpx_migrate::controller::follow::{Follower, Notice};
+use kpx_migrate::controller::follow::Follower;
 use kpx_migrate::controller::has_bridge;
 use kpx_migrate::controller::keep::Order;
 
@@ -51,7 +51,6 @@ pub(in crate::command) async fn run(
         "following the cluster; Ctrl-C stops, and the bridge stops serving new connections {lease} s later"
     ));
     let never = Cell::new(false);
-    let mut notify = |notice: Notice| notify(notice.into_text());
     let until_removed = pin!(follower.follow(&never, &mut notify));
     match select(until_removed, pin!(clock::interrupted())).await {
         Either::Left(((), _)) => Ok(FAILED),

@@ -13,7 +13,7 @@ use crate::command::shared::local_bridge::{LocalBridge, LocalKeeper, read_all, s
 use crate::command::shared::session::Session;
 use kpx_host::{self as host, Journal, Live, Probe, ProbeOutcome, ProbeResult, clock};
 use kpx_judge::bridge::{self, TABLE};
-use kpx_migrate::controller::follow::{Follower, Notice};
+use kpx_migrate::controller::follow::Follower;
 use kpx_migrate::controller::keep::Order;
 use kpx_migrate::engine::MigrationNode;
 use kpx_migrate::journal::Entry;
@@ -192,17 +192,14 @@ impl MigrationNode for LocalNode<'_> {
         let keeper = self.keeper(Order::Keep)?;
         let node = LocalBridge::new(self.session, Some(self.live.beside()), keeper);
         let follower = Follower::start(node, mode).await;
-        let mut follower = follower.map_err(|e| e.to_string())?.that_stays();
-        let (notices, gaps) = (Rc::clone(&self.notices), Rc::clone(&self.gaps));
+        let mut follower = follower
+            .map_err(|e| e.to_string())?
+            .that_stays(Rc::clone(&self.gaps));
+        let notices = Rc::clone(&self.notices);
         self.ends = Rc::default();
         let ends = Rc::clone(&self.ends);
         self.follower = Some(Box::pin(async move {
-            let mut notify = |notice: Notice| {
-                if matches!(notice, Notice::Gap(_)) {
-                    gaps.update(|count| count + 1);
-                }
-                notices.borrow_mut().push(notice.into_text());
-            };
+            let mut notify = |text| notices.borrow_mut().push(text);
             follower.follow(&ends, &mut notify).await;
         }));
         Ok(())

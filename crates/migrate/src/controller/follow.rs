@@ -1,6 +1,7 @@
 //! The follower: updates the bridge when Services or endpoints change.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::{BridgeNode, ControllerError, Picture, has_bridge, keep_routes, remove_routes};
@@ -10,15 +11,6 @@ use kpx_node::action::Action;
 use kpx_node::backend::Mode;
 use kpx_node::backend::nftables::model::Table;
 use kpx_node::words::number_of;
-
-impl Notice {
-    /// Returns the words.
-    pub fn into_text(self) -> String {
-        match self {
-            Self::Line(text) | Self::Gap(text) => text,
-        }
-    }
-}
 
 /// How often the addresses of kube-ipvs0 and the lease are checked.
 const CHECK: Duration = Duration::from_secs(1);
@@ -34,17 +26,8 @@ pub struct Follower<N> {
     served: Served,
     /// Whether the live tables are known to be `loaded`.
     in_sync: bool,
-    /// Whether it is loaded again if another program deletes it.
-    stays: bool,
-}
-
-/// What a follower tells.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Notice {
-    /// A line for people.
-    Line(String),
-    /// Another program had deleted the bridge, in these words: new connections may have failed meanwhile.
-    Gap(String),
+    /// Counts how often another program deletes the bridge, which is then loaded again; `None` if the follower ends then.
+    gaps: Option<Rc<Cell<usize>>>,
 }
 
 impl<N: BridgeNode> Follower<N> {
@@ -57,24 +40,24 @@ impl<N: BridgeNode> Follower<N> {
             loaded: Vec::new(),
             served: Served::default(),
             in_sync: false,
-            stays: false,
+            gaps: None,
         };
         follower.update().await?;
         keep_routes(&mut follower.node, &follower.served).await?;
         Ok(follower)
     }
 
-    /// Makes the follower load the bridge again if another program deletes it.
+    /// Makes the follower load the bridge again if another program deletes it, and count that in `gaps`.
     #[must_use]
-    pub fn that_stays(self) -> Self {
+    pub fn that_stays(self, gaps: Rc<Cell<usize>>) -> Self {
         Self {
-            stays: true,
+            gaps: Some(gaps),
             ..self
         }
     }
 
-    /// Follows the cluster until the bridge is removed or `ends` is set.
-    pub async fn follow(&mut self, ends: &Cell<bool>, notify: &mut dyn FnMut(Notice)) {
+    /// Follows the cluster until the bridge is removed or `ends` is set. `notify` takes a line for people.
+    pub async fn follow(&mut self, ends: &Cell<bool>, notify: &mut dyn FnMut(String)) {
         loop {
             let changed = self.node.change(CHECK).await;
             if ends.get() {
@@ -83,7 +66,7 @@ impl<N: BridgeNode> Follower<N> {
             let goes_on = match changed {
                 Some(Ok(())) => self.cluster_changed(notify).await,
                 Some(Err(gap)) => {
-                    notify(Notice::Line(format!("{gap}; retrying")));
+                    notify(format!("{gap}; retrying"));
                     true
                 }
                 None => self.check(notify).await,
@@ -95,73 +78,61 @@ impl<N: BridgeNode> Follower<N> {
     }
 
     /// Checks the lease and the routes; returns whether the bridge still exists.
-    async fn check(&mut self, notify: &mut dyn FnMut(Notice)) -> bool {
+    async fn check(&mut self, notify: &mut dyn FnMut(String)) -> bool {
         if let Some(why) = self.node.keeper().error() {
-            notify(Notice::Line(format!(
+            notify(format!(
                 "cannot renew the lease of the bridge: {why}; retrying"
-            )));
+            ));
         }
         let is_lost = self.node.keeper().has_lost();
         if is_lost {
             // This process was suspended for longer than the lease, or nft could not run.
-            notify(Notice::Line(
-                "the lease of the bridge had expired: loading it again".to_owned(),
-            ));
+            notify("the lease of the bridge had expired: loading it again".to_owned());
             self.in_sync = false;
         }
-        if is_lost || self.stays && has_bridge(&mut self.node).await == Ok(false) {
+        if is_lost || self.gaps.is_some() && has_bridge(&mut self.node).await == Ok(false) {
             return self.cluster_changed(notify).await;
         }
         match keep_routes(&mut self.node, &self.served).await {
-            Ok(done) => done.into_iter().map(Notice::Line).for_each(notify),
-            Err(error) => notify(Notice::Line(format!(
-                "cannot update kpx's routes: {}",
-                error.in_full()
-            ))),
+            Ok(done) => done.into_iter().for_each(notify),
+            Err(error) => notify(format!("cannot update kpx's routes: {}", error.in_full())),
         }
         true
     }
 
     /// Updates the bridge after a change of the cluster; returns whether it still exists.
-    async fn cluster_changed(&mut self, notify: &mut dyn FnMut(Notice)) -> bool {
+    async fn cluster_changed(&mut self, notify: &mut dyn FnMut(String)) -> bool {
         match has_bridge(&mut self.node).await {
             Ok(true) => {}
-            Ok(false) if self.stays => {
-                self.in_sync = false;
-                let done = self.update().await;
-                let words =
-                    done.map_or_else(|error| error.in_full(), |_| "it is loaded again".to_owned());
-                notify(Notice::Gap(format!(
-                    "another program deleted the bridge, so new connections may have failed; {words}"
-                )));
-                return true;
-            }
             Ok(false) => {
-                notify(Notice::Line(
-                    "the bridge was removed: no longer following the cluster".to_owned(),
-                ));
+                if let Some(gaps) = &self.gaps {
+                    gaps.update(|count| count + 1);
+                    self.in_sync = false;
+                    let done = self.update().await;
+                    let words = done
+                        .map_or_else(|error| error.in_full(), |_| "it is loaded again".to_owned());
+                    notify(format!(
+                        "another program deleted the bridge, so new connections may have failed; {words}"
+                    ));
+                    return true;
+                }
+                notify("the bridge was removed: no longer following the cluster".to_owned());
                 if let Err(error) = remove_routes(&mut self.node).await {
-                    notify(Notice::Line(format!(
-                        "cannot remove kpx's routes: {}",
-                        error.in_full()
-                    )));
+                    notify(format!("cannot remove kpx's routes: {}", error.in_full()));
                 }
                 return false;
             }
-            Err(gap) => notify(Notice::Line(format!(
+            Err(gap) => notify(format!(
                 "cannot check whether the bridge still exists: {gap}"
-            ))),
+            )),
         }
         match self.update().await {
             Ok(0) => {}
-            Ok(lines) => notify(Notice::Line(format!(
+            Ok(lines) => notify(format!(
                 "the cluster changed: {} for nft",
                 number_of(lines, "line")
-            ))),
-            Err(error) => notify(Notice::Line(format!(
-                "{}; retrying at the next change",
-                error.in_full()
-            ))),
+            )),
+            Err(error) => notify(format!("{}; retrying at the next change", error.in_full())),
         }
         true
     }
