@@ -71,6 +71,43 @@ impl Pair {
         pair
     }
 
+    /// Returns the cluster with a VXLAN tunnel between the nodes, as flannel makes it.
+    fn tunnelled() -> Self {
+        let mut pair = Self::cluster();
+        for at in 0..2 {
+            let (own, other) = [("10.244.1.0", "10.244.2.0"), ("10.244.2.0", "10.244.1.0")][at];
+            let list = |text: &str, edit: &dyn Fn(&mut Vec<Value>)| {
+                let mut all = serde_json::from_str(text).unwrap();
+                edit(&mut all);
+                serde_json::to_string(&all).unwrap()
+            };
+            pair.edit(at, Item::Routes, |text| {
+                list(text, &|all| {
+                    let range = format!("{other}/24");
+                    let there = all.iter_mut().find(|route| route["dst"] == *range);
+                    *there.unwrap() =
+                        json!({"dst": range, "gateway": other, "dev": "flannel.1", "flags": ["onlink"]});
+                    all.push(json!({"type": "local", "dst": own, "dev": "flannel.1", "table": "local"}));
+                })
+            });
+            pair.edit(at, Item::Addresses, |text| {
+                list(text, &|all| {
+                    let own =
+                        json!({"family": "inet", "local": own, "prefixlen": 32, "scope": "global"});
+                    all.push(json!({"ifindex": 9, "ifname": "flannel.1", "addr_info": [own]}));
+                })
+            });
+            pair.edit(at, Item::Links, |text| {
+                list(text, &|all| {
+                    let kind = json!({"info_kind": "vxlan", "info_data": {"id": 1, "port": 8472}});
+                    all.push(json!({"ifindex": 9, "ifname": "flannel.1", "flags": ["BROADCAST", "UP", "LOWER_UP"],
+                        "mtu": 1450, "linkinfo": kind}));
+                })
+            });
+        }
+        pair
+    }
+
     /// Edits an item of a node, if it has it.
     fn edit(&mut self, at: usize, item: Item, edit: impl FnOnce(&str) -> String) {
         if let Ok(text) = self.0[at].text(item) {
@@ -345,6 +382,94 @@ fn cases() -> Vec<Case> {
             ..usual()
         },
         Case {
+            name: "healthy tunnel",
+            pair: Pair::tunnelled(),
+            ..usual()
+        },
+        Case {
+            name: "the other node drops what the tunnel brings",
+            pair: Pair::tunnelled()
+                .with_rule("filter", "-A INPUT -p udp -m udp --dport 8472 -j DROP"),
+            joined: Fate::Lost,
+            says: &[
+                "because of node node2",
+                "tunnel flannel.1",
+                "from node node1",
+            ],
+            ..usual()
+        },
+        Case {
+            name: "the other node drops what it sends by the tunnel",
+            pair: Pair::tunnelled()
+                .with_rule("filter", "-A OUTPUT -p udp -m udp --dport 8472 -j DROP"),
+            joined: Fate::Lost,
+            says: &["because of node node2", "tunnel flannel.1", "to node node1"],
+            ..usual()
+        },
+        Case {
+            name: "tunnels with two ports",
+            pair: Pair::tunnelled().with(Item::Links, "\"port\":8472", "\"port\":4789"),
+            joined: Fate::Lost,
+            says: &["receives at UDP port 4789", "node node1 sends to port 8472"],
+            ..usual()
+        },
+        Case {
+            name: "the tunnel of the other node is down",
+            pair: {
+                let mut pair = Pair::tunnelled()
+                    .with_routes(|all| all.retain(|route| route["dev"] != "flannel.1"));
+                pair.edit(1, Item::Links, |text| {
+                    let mut all: Vec<Value> = serde_json::from_str(text).unwrap();
+                    all.last_mut().unwrap()["flags"] = json!(["BROADCAST", "MULTICAST"]);
+                    json!(all).to_string()
+                });
+                pair
+            },
+            joined: Fate::Lost,
+            says: &["because of node node2", "flannel.1 is down"],
+            ..usual()
+        },
+        Case {
+            name: "replies that a rule of routing leads elsewhere",
+            pair: {
+                let egress = json!({"dst": "default", "gateway": "10.0.2.99", "dev": "eth0", "table": "200", "flags": []});
+                let mut pair = Pair::cluster().with_routes(|all| all.push(egress));
+                let rules = json!([{"priority": 0, "src": "all", "table": "local"},
+                    {"priority": 100, "src": "10.244.2.0", "srclen": 24, "table": "200"},
+                    {"priority": 32766, "src": "all", "table": "main"}]);
+                pair.0[1].insert(Item::Rules, Ok(format!("{rules}\n[]\n")));
+                pair
+            },
+            joined: Fate::Unknown,
+            says: &["node node2", "10.0.2.99"],
+            ..usual()
+        },
+        Case {
+            name: "a filter of replies",
+            pair: {
+                let mut pair = Pair::cluster();
+                pair.edit(0, Item::Routes, |text| {
+                    let mut all: Vec<Value> = serde_json::from_str(text).unwrap();
+                    let there = all.iter_mut().find(|route| route["dst"] == "10.244.2.0/24");
+                    *there.unwrap() = json!({"dst": "10.244.2.0/24", "dev": "raven0", "flags": []});
+                    json!(all).to_string()
+                });
+                pair.edit(0, Item::Links, |text| {
+                    let mut all: Vec<Value> = serde_json::from_str(text).unwrap();
+                    all.push(json!({"ifindex": 9, "ifname": "raven0", "flags": ["UP", "LOWER_UP"], "mtu": 1400,
+                        "linkinfo": {"info_kind": "vxlan", "info_data": {"id": 7}}}));
+                    json!(all).to_string()
+                });
+                pair.edit(0, Item::Sysctl, |text| {
+                    text.replace("eth0.rp_filter = 0", "eth0.rp_filter = 1")
+                });
+                pair
+            },
+            joined: Fate::Lost,
+            says: &["rp_filter of eth0", "the route back leads by raven0"],
+            ..usual()
+        },
+        Case {
             name: "a gap",
             pair: {
                 let mut pair = Pair::cluster();
@@ -384,6 +509,19 @@ fn connections_are_followed_to_the_other_node_and_back() {
         }
     }
     assert_eq!(wrong, [""; 0]);
+}
+
+#[test]
+fn rules_that_would_let_the_client_itself_through_are_noted() {
+    for (source, is_noted) in [("10.0.2.15", true), ("0.0.0.0/0", false)] {
+        let rule = format!("-A FORWARD -s {source} -d 10.244.2.50 -j DROP");
+        let pair = Pair::cluster().with_rule("filter", &rule);
+        let (joined, _) = pair.why(0, "10.0.2.15:30080", "203.0.113.9");
+        assert_eq!(joined.fate, Fate::Partly, "{}", joined.sentence);
+        let words = "they would let the client itself through";
+        let noted = joined.notes.iter().any(|note| note.contains(words));
+        assert_eq!(noted, is_noted, "{source}: {:?}", joined.notes);
+    }
 }
 
 #[test]

@@ -503,6 +503,7 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
             | Missing::Undeclared { .. }
             | Missing::Unready { .. }
             | Missing::Waiting { .. }
+            | Missing::Unread { .. }
             | Missing::Silent { .. } => Stage::Endpoint,
         },
     }

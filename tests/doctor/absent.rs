@@ -277,6 +277,10 @@ async fn policies_are_meant_and_what_a_plugin_left_behind_is_not() {
     let dir = with(true);
     says(&dir, "demo/edge:http", "works", &[]).await;
     let path = dir.path().to_str().unwrap();
+    let ran = kpx(&["--from", path, "why", "demo/edge:http"]).await;
+    let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = "what NetworkPolicies forbid pod 10.244.1.2 (--source 10.244.1.2 asks for it)";
+    assert!(text.contains(words), "{text}");
     let asked = [
         "--from",
         path,

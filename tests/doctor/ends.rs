@@ -367,6 +367,21 @@ async fn connections_that_wait_for_a_program_leave_its_answer_open() {
         &[&format!("{EDGE}:8080"), "3 connections wait"],
     )
     .await;
+    // One of two sockets that share the port.
+    let dir = copy(HEALTHY);
+    write(&dir, PODS, |text| {
+        let own = "tcp LISTEN 0 128 0.0.0.0:8080 0.0.0.0:*";
+        let full = own.replace("LISTEN 0", "LISTEN 129");
+        text.replace(own, &format!("{own}\n{full}"))
+    });
+    let words = ["1 of the 2 sockets that share port 8080", "129 wait for it"];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+    // Datagrams that no program reads.
+    let dir = copy(HEALTHY);
+    write(&dir, PODS, |text| {
+        text.replace("UNCONN 0 0 0.0.0.0:9001", "UNCONN 19968 0 0.0.0.0:9001")
+    });
+    says(&dir, "demo/web:datagrams", "unknown", &["19968 bytes"]).await;
     // A program of the node's own network.
     let dir = copy(HEALTHY);
     write(&dir, "node/ss.txt", |text| {

@@ -168,7 +168,9 @@ async fn an_endpoint_that_answered_no_connection_lately_is_no_working_one() {
     let lost: String = (0..4)
         .map(|at| tracked("SYN_SENT", 110, 40_000 + at))
         .collect();
-    let words = ["the last 4 connections to 10.244.2.5:8080 were not answered"];
+    let words = [
+        "4 connections to 10.244.2.5:8080, the last one 10 s before this was read, were not answered",
+    ];
     says(&with(&lost), "demo/edge:http", "unknown", &words).await;
     // It answered before.
     let before = lost.clone() + &tracked("TIME_WAIT", 40, 40_010);
@@ -196,6 +198,29 @@ async fn an_endpoint_that_answered_no_connection_lately_is_no_working_one() {
         assert!(said.contains("the effect of fwd"), "{said}");
         assert!(!said.contains("were not answered"), "{said}");
     }
+    // It has answered others since.
+    let another = tracked("TIME_WAIT", 119, 40_012).replace("10.244.1.2", "10.210.0.16");
+    let one = with(&(lost.clone() + &another));
+    let path = one.path().to_str().unwrap();
+    for (source, said) in [
+        (
+            "10.244.1.2",
+            "4 connections from 10.244.1.2 to 10.244.2.5:8080",
+        ),
+        ("host", "WORKS"),
+    ] {
+        let ran = kpx(&[
+            "--from",
+            path,
+            "trace",
+            "demo/edge:http",
+            "--source",
+            source,
+        ])
+        .await;
+        let shown = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains(said), "{shown}");
+    }
     // It has answered since.
     let since = lost + &tracked("TIME_WAIT", 119, 40_011);
     says(&with(&since), "demo/edge:http", "works", &[]).await;
@@ -203,6 +228,44 @@ async fn an_endpoint_that_answered_no_connection_lately_is_no_working_one() {
         .map(|at| tracked("SYN_SENT", 110, 40_020 + at))
         .collect();
     says(&with(&few), "demo/edge:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn datagrams_that_an_endpoint_did_not_answer_are_a_doubt_if_it_answers_any() {
+    let tracked = |seen: &str, left: u32, port: u16| {
+        format!(
+            "udp      17 {left} src=10.244.1.2 dst=10.101.213.102 sport={port} dport=9001 {seen}src=10.244.1.3 dst=10.244.1.2 sport=9001 dport={port} mark=0 use=1\n"
+        )
+    };
+    let elsewhere = |port: u16| {
+        format!(
+            "udp      17 28 src=10.244.1.3 dst=10.244.1.2 sport=50000 dport={port} [UNREPLIED] src=10.244.1.2 dst=10.244.1.3 sport={port} dport=50000 mark=0 use=1\n"
+        )
+    };
+    let ports = 40_000..40_004;
+    let open: String = (ports.clone())
+        .map(|port| tracked("[UNREPLIED] ", 28, port))
+        .collect();
+    let answered = tracked("", 10, 40_009);
+    let other: String = ports.map(elsewhere).collect();
+    for (more, fate, words) in [
+        // No one need answer.
+        (open.clone(), "works", &[][..]),
+        (
+            format!("{open}{answered}"),
+            "unknown",
+            &["4 connections to 10.244.1.3:9001", "UNREPLIED"],
+        ),
+        (
+            format!("{open}{other}"),
+            "unknown",
+            &["the program at 10.244.1.3:9001 answers from 10.244.1.3:50000"],
+        ),
+    ] {
+        let dir = copy(HEALTHY);
+        write(&dir, CONNTRACK, |text| format!("{text}{more}"));
+        says(&dir, "demo/web:datagrams", fate, words).await;
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::ends::{EDGE, HEALTHY, LINKS, PODS, ROUTES, findings, json, says};
 use super::incidents::{answer, copy, write};
+use super::links::add_routes;
 use crate::support::kpx;
 
 /// Changes the section of the network of [`EDGE`].
@@ -143,6 +144,190 @@ async fn a_pod_does_not_find_services_on_its_own_link() {
         };
         says(&dir, "demo/web:http", fate, words).await;
     }
+}
+
+/// Adds a routing policy rule, and routes, those of its table among them.
+fn with_policy(dir: &tempfile::TempDir, rule: Value, routes: &[Value]) {
+    write(dir, "node/ip-rule.json", |text| {
+        let (four, six) = text.split_once('\n').unwrap();
+        let mut all: Vec<Value> = serde_json::from_str(four).unwrap();
+        all.insert(1, rule);
+        format!("{}\n{six}", json!(all))
+    });
+    write(
+        dir,
+        ROUTES,
+        json(|all| all.as_array_mut().unwrap().extend(routes.iter().cloned())),
+    );
+}
+
+#[tokio::test]
+async fn replies_take_the_way_that_rules_of_routing_give_them() {
+    let gateway = json!({"dst": "default", "gateway": "10.210.0.99", "dev": "eth0", "table": "101", "flags": []});
+    // The node is an endpoint itself, or a pod is.
+    let of_node = json!({"priority": 100, "src": "10.210.0.16", "table": "101"});
+    let by_port =
+        json!({"priority": 100, "src": "all", "ipproto": "tcp", "sport": 10256, "table": "101"});
+    let of_pod = json!({"priority": 100, "src": EDGE, "table": "101"});
+    let of_none = json!({"priority": 100, "src": "10.9.0.0", "srclen": 16, "table": "101"});
+    for (rule, service, fate) in [
+        (&of_node, "demo/ingress:http", "partly"),
+        (&by_port, "demo/ingress:http", "partly"),
+        (&of_pod, "demo/edge:http", "partly"),
+        (&of_none, "demo/edge:http", "works"),
+    ] {
+        let dir = copy(HEALTHY);
+        with_policy(&dir, rule.clone(), std::slice::from_ref(&gateway));
+        let words: &[&str] = match fate {
+            "works" => &[],
+            _ => &[
+                "ends or diverts the replies to 10.244.1.",
+                "rule add from all to 10.244.0.0/16 lookup main",
+            ],
+        };
+        let source = ["--source", "10.244.1.2"];
+        let path = dir.path().to_str().unwrap();
+        let ran =
+            kpx(&[&["--from", path, "why", service, "-o", "json"], &source[..]].concat()).await;
+        let answer: Value = serde_json::from_str(&ran.out).unwrap();
+        let text = format!("{} {}", answer["sentence"], answer["causes"][0]["fix"]);
+        assert_eq!(answer["fate"], fate, "{rule}: {text}");
+        for part in words {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_table_than_main_may_lead_elsewhere() {
+    let link = json!({"ifindex": 77, "ifname": "vx-other", "flags": ["UP", "LOWER_UP"], "mtu": 1400,
+        "linkinfo": {"info_kind": "vxlan", "info_data": {"id": 7}}});
+    let way = json!({"dst": "10.244.2.0/23", "gateway": "240.210.0.15", "dev": "vx-other", "table": "150", "flags": ["onlink"]});
+    let dir = copy(HEALTHY);
+    let rule = json!({"priority": 150, "src": "all", "table": "150"});
+    with_policy(&dir, rule, &[way]);
+    write(
+        &dir,
+        LINKS,
+        json(|links| links.as_array_mut().unwrap().push(link)),
+    );
+    let words = ["table 150, which comes before main, leads them by another link"];
+    says(&dir, "demo/edge:http", "unknown", &words).await;
+
+    // Past the link of the pods of this node, by an address of the node itself.
+    let dir = copy(HEALTHY);
+    let way = json!({"dst": "10.244.1.0/25", "gateway": "10.210.0.16", "dev": "eth0", "flags": ["onlink"]});
+    add_routes(&dir, &[way]);
+    let path = dir.path().to_str().unwrap();
+    let ran = kpx(&[
+        "--from",
+        path,
+        "trace",
+        "demo/edge:http",
+        "--source",
+        "host",
+    ])
+    .await;
+    let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = "endpoint 10.244.1.4:8080 runs on this node, but the route leads off the node, by eth0 via 10.210.0.16";
+    assert!(said.contains(words), "{said}");
+}
+
+#[tokio::test]
+async fn the_filter_of_reverse_paths_is_asked_for_replies_and_where_it_is_loose() {
+    let filtered = |link: &str, value: &str| {
+        let dir = copy(HEALTHY);
+        let key = format!("net.ipv4.conf.{link}.rp_filter");
+        write(&dir, "node/sysctl.txt", |text| {
+            let all = text.lines().filter(|line| !line.contains("rp_filter"));
+            let all: Vec<&str> = all.collect();
+            format!(
+                "{}\nnet.ipv4.conf.all.rp_filter = 0\n{key} = {value}\n",
+                all.join("\n")
+            )
+        });
+        let tunnel = json!({"ifindex": 77, "ifname": "tun7", "flags": ["UP", "LOWER_UP"], "mtu": 1400,
+            "linkinfo": {"info_kind": "ipip"}});
+        write(
+            &dir,
+            LINKS,
+            json(|links| links.as_array_mut().unwrap().push(tunnel)),
+        );
+        dir
+    };
+    let by_tunnel = json!({"dst": "10.244.2.0/24", "dev": "tun7", "flags": []});
+    let replace = |dir: &tempfile::TempDir| {
+        write(
+            dir,
+            ROUTES,
+            json(|routes| {
+                let all = routes.as_array_mut().unwrap();
+                all.retain(|route| route["dst"] != "10.244.2.0/24");
+                all.push(by_tunnel.clone());
+            }),
+        );
+    };
+    // The host sends with its own address, which other nodes answer by eth0.
+    for (value, fate) in [("1", "lost"), ("2", "works"), ("0", "works")] {
+        let dir = filtered("eth0", value);
+        replace(&dir);
+        let path = dir.path().to_str().unwrap();
+        let asked = [
+            "--from",
+            path,
+            "trace",
+            "10.244.2.5:8080",
+            "--source",
+            "10.210.0.16",
+            "-o",
+            "json",
+        ];
+        let ran = kpx(&asked).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(
+            report["fate"] == "lost",
+            fate == "lost",
+            "{value}: {}",
+            ran.out
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_address_without_its_local_route_is_not_the_kernels_own() {
+    let without = |address: &'static str| {
+        json(move |routes| {
+            let all = routes.as_array_mut().unwrap();
+            let count = all.len();
+            all.retain(|route| route["type"] != "local" || route["dst"] != address);
+            assert!(all.len() < count);
+        })
+    };
+    let inside = copy(HEALTHY);
+    in_edge(&inside, |text| {
+        let start = text.find("--- node/ip-route.json\n").unwrap() + 23;
+        let end = start + text[start..].find('\n').unwrap();
+        let routes = without(EDGE)(&text[start..end]);
+        format!("{}{routes}{}", &text[..start], &text[end..])
+    });
+    let words = [
+        "table local there has no route to it",
+        "ip route add local 10.244.1.4 dev eth0 table local",
+    ];
+    says(&inside, "demo/edge:http", "partly", &words).await;
+
+    let gateway = copy(HEALTHY);
+    write(&gateway, ROUTES, without("10.244.1.1"));
+    write(&gateway, PODS, |text| {
+        let failed = json!([{"dst": "10.244.1.1", "dev": "eth0", "state": ["FAILED"]}]);
+        let head = "--- node/ip-rule.json\n";
+        text.replace(head, &format!("--- node/ip-neigh.json\n{failed}\n{head}"))
+    });
+    let words = [
+        "cni0 of the node has 10.244.1.1",
+        "ip route add local 10.244.1.1 dev cni0 table local",
+    ];
+    says(&gateway, "demo/edge:http", "partly", &words).await;
 }
 
 /// Puts `rules` before those of FORWARD.

@@ -15,11 +15,13 @@ impl Walker<'_, '_, '_> {
     pub(super) fn start(
         &self,
         flow: &Flow,
+        source_port: Option<u16>,
         follows: Follows,
         outcomes: &mut Vec<Outcome>,
     ) -> Option<(Branch, Phase)> {
         let path = Path::new(matches!(follows, Follows::Hops));
         let mut packet = Box::new(Packet::of(flow));
+        packet.source_port = source_port;
         if let Follows::Questions(seen) = follows {
             packet.seen = Some(seen);
         }

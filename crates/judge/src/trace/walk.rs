@@ -178,9 +178,8 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
     /// Follows a reply to every end it may have. Nat has no say in it: the entry of the connection translates it.
     pub(crate) fn answer(&self, reply: &Reply, follows: Follows) -> Result<Vec<Outcome>, Stop> {
         let mut outcomes = Vec::new();
-        let begun = self.start(&reply.flow, follows, &mut outcomes);
+        let begun = self.start(&reply.flow, Some(reply.from), follows, &mut outcomes);
         let begun = begun.map(|(mut branch, phase)| {
-            branch.packet.source_port = Some(reply.from);
             branch.packet.back = reply.back;
             branch.packet.translated = reply.translated;
             branch.packet.established = true;
@@ -197,7 +196,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         let mut outcomes = Vec::new();
         let mut tails = matches!(follows, Follows::Ends).then(Vec::new);
         let todo = vec![
-            self.start(flow, follows, &mut outcomes)
+            self.start(flow, None, follows, &mut outcomes)
                 .map(|next| self.by_link(next)),
         ];
         self.go_on(todo, tails.as_mut(), &mut outcomes)?;

@@ -16,7 +16,7 @@ use super::inside::hung;
 use super::judge::{Judge, Question};
 use super::place::Holder;
 use super::single::{Signs, signs_inside};
-use super::{Fate, Fault, Missing, Obstacle, Verdict, Way, Which};
+use super::{Fate, Fault, Missing, Obstacle, TunnelState, Verdict, Way, Which};
 use crate::trace::{self, Carried, Entry, Flow, Further, Kept, Outcome, Reply, World};
 use kpx_node::evidence::Evidence;
 use kpx_node::net::{Family, Proto};
@@ -76,6 +76,8 @@ pub(super) struct Leaving<'q> {
     to: &'q str,
     /// The nodes that it passed.
     passed: usize,
+    /// The UDP port to which the tunnel sends by which it left.
+    tunnel_port: Option<u16>,
 }
 
 /// Follows packets to other nodes.
@@ -109,6 +111,8 @@ pub struct Far {
     pub port: Option<Port>,
     /// The packet as it arrives, its outcomes there, and the verdict on them.
     pub cell: Cell,
+    /// Whether rules there stop it for its source alone, which a node before put in the place of the client's.
+    pub admits_client: bool,
 }
 
 /// How a packet comes from another node, and how its replies leave for there.
@@ -118,6 +122,8 @@ pub struct Arrival {
     pub from: Option<String>,
     /// The link by which it comes in, if known.
     pub link: Option<String>,
+    /// The UDP port to which the tunnel sends that carries it.
+    pub tunnel_port: Option<u16>,
     /// The outcomes of the reply on this node.
     pub replies: Vec<Outcome>,
 }
@@ -151,12 +157,12 @@ impl Walked for World<'_, '_> {
     }
 }
 
-/// What tells packets apart that arrive at a node: the node and its link, both addresses, the port, the protocol, whether the
+/// What tells packets apart that arrive at a node: the node and its link, the source and the client's address, the destination, the port, the protocol, whether the
 /// connection is there already, what it brings, and the Service.
 type Key = (
     String,
     Option<String>,
-    IpAddr,
+    (IpAddr, IpAddr),
     SocketAddr,
     Proto,
     bool,
@@ -220,7 +226,7 @@ impl Beyond for Stations<'_> {
         let key = (
             leaving.to.to_owned(),
             link.clone(),
-            outcome.source,
+            (outcome.source, outcome.sent_from),
             to,
             asked.proto,
             asked.established,
@@ -254,13 +260,25 @@ impl Beyond for Stations<'_> {
         let arrival = Arrival {
             from: leaving.from.map(str::to_owned),
             link,
+            tunnel_port: leaving.tunnel_port,
             replies: Vec::new(),
         };
         let walks = &station.walks[usize::from(Family::of(to.ip()) == Family::V6)];
         let onward = (leaving.passed < MOST_NODES).then_some((self as &dyn Beyond, leaving.passed));
         let (outcomes, verdict, arrival) = judge.arrive(walks, question, arrival, onward);
+        let is_replaced =
+            outcome.source != outcome.sent_from && !outcome.sent_from.is_unspecified();
+        let stops = |all: &[Outcome]| all.iter().any(|of| !of.verdict.arrives());
+        let admits_client = is_replaced && stops(&outcomes) && {
+            let kept = Flow {
+                source: Some(outcome.sent_from),
+                ..flow.clone()
+            };
+            !stops(&walks.first(&kept))
+        };
         let far = Rc::new(Far {
             node: leaving.to.to_owned(),
+            admits_client,
             cell: Cell {
                 kind: match &port {
                     Some(port) if port.node_port == Some(to.port()) => Kind::NodePort,
@@ -331,6 +349,7 @@ impl Judge<'_> {
             from: name.as_deref(),
             to: &to,
             passed: passed + 1,
+            tunnel_port: outcome.leaves_by().and_then(|link| self.vxlan_port(link)),
         };
         let Some(onward) = beyond.follow(leaving) else {
             return Way::of(here, None);
@@ -440,7 +459,9 @@ impl Judge<'_> {
         };
         let outcomes = walks.first(question.flow);
         let judged = outcomes.iter().map(|outcome| {
-            let here = self.fault(question, outcome);
+            let here = self
+                .other_port(&arrival, outcome)
+                .or_else(|| self.fault(question, outcome));
             let here = here
                 .or_else(|| self.unheard(question, outcome))
                 .or_else(|| self.back_by_other_node(question, outcome, arrival.from.as_deref()?));
@@ -465,6 +486,29 @@ impl Judge<'_> {
         let judged: Vec<_> = judged.collect();
         let verdict = Verdict::joined(&outcomes, judged);
         (outcomes, verdict, arrival)
+    }
+
+    /// Returns the UDP port to which the VXLAN tunnel `link` sends, and at which it receives.
+    fn vxlan_port(&self, link: &str) -> Option<u16> {
+        let links = &self.node.links().ok()?.all;
+        let link = links.iter().find(|own| own.name == link)?;
+        link.tunnel_port.filter(|_| link.kind == "vxlan")
+    }
+
+    /// Returns the fault of a packet that comes by a tunnel whose ends have different UDP ports.
+    fn other_port(&self, arrival: &Arrival, outcome: &Outcome) -> Option<Fault> {
+        let link = arrival.link.as_ref()?;
+        let (own, other) = (self.vxlan_port(link)?, arrival.tunnel_port?);
+        (own != other).then(|| {
+            Fault::Obstacle(Box::new(Obstacle::OffTunnel {
+                link: link.clone(),
+                state: TunnelState::OtherPort { own, other },
+                node: arrival.from.clone().unwrap_or_default(),
+                to: outcome.destination.0,
+                way: link.clone(),
+                agent: self.agent(),
+            }))
+        })
     }
 
     /// Returns that nothing listens at an endpoint in the node's own network, where that is certain, or that a link of the node has
@@ -532,7 +576,13 @@ impl Judge<'_> {
         let reply = self.reply_from(question, outcome, entry);
         let replies = walks.back(&reply);
         let fault = self.stopped(&replies, Which::Reply, outcome.sent_from);
-        let fault = fault.or_else(|| untracked(outcome, &replies));
+        let leave = || {
+            let mut leaving = replies.iter().filter(|reply| reply.verdict.arrives());
+            leaving.find_map(|reply| self.on_the_way_back(question, reply))
+        };
+        let fault = fault
+            .or_else(|| untracked(outcome, &replies))
+            .or_else(leave);
         for reply in replies {
             if !arrival.replies.contains(&reply) {
                 arrival.replies.push(reply);

@@ -251,7 +251,14 @@ impl Judge<'_> {
         // Only a source on the command line can be wrong.
         let clients = self.clients(target, None).unwrap_or_default();
         clients.into_iter().map(move |(client, source)| {
-            self.walked(|flow| walks.brief(flow), target, client, &source)
+            let walk = |flow: &Flow| {
+                if self.asks_for_hops() {
+                    walks.walk(flow)
+                } else {
+                    walks.brief(flow)
+                }
+            };
+            self.walked(walk, target, client, &source)
         })
     }
 

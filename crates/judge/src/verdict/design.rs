@@ -59,7 +59,10 @@ fn is_way_by_design(
             }
         }
         Some(Fault::There { .. }) => match &way.onward {
-            Some(Onward::Far(far)) => is_by_design(node, service, port, &far.cell),
+            // Policies are meant for clients, not for the address that a node gives their packets.
+            Some(Onward::Far(far)) => {
+                !far.admits_client && is_by_design(node, service, port, &far.cell)
+            }
             _ => false,
         },
         // Mode ipvs sends all clients on where no endpoint is here, and the other modes those that they take for pods.

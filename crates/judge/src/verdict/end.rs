@@ -462,19 +462,20 @@ impl Judge<'_> {
         if let Some(down) = self.home_down(pod) {
             return Some(Fault::Obstacle(Box::new(down)));
         }
+        let device = outcome.leaves_by().unwrap_or("a link");
+        let home = || self.router.home(Asked::new(pod, None), &[device]);
+        // A gateway of the node itself is none, unless the route leads past the pod's link.
         let is_away = outcome
             .gateway
-            .is_some_and(|by| self.places.own(by).is_none());
+            .is_some_and(|by| self.places.own(by).is_none() || home().is_some());
         if let Some(missing) = self.unrouted(pod).filter(|_| is_away) {
             return Some(Fault::Obstacle(Box::new(missing)));
         }
-        let device = outcome.leaves_by().unwrap_or("a link");
         let way = match outcome.gateway {
-            Some(gateway) if self.places.own(gateway).is_some() => return None,
+            Some(_) if !is_away => return None,
             Some(gateway) => format!("{device} via {gateway}"),
             None => {
-                let pod = Asked::new(outcome.destination.0, None);
-                self.router.home(pod, &[device])?;
+                home()?;
                 device.to_owned()
             }
         };

@@ -257,6 +257,11 @@ pub enum Odd {
         /// The plugin.
         plugin: &'static str,
     },
+    /// Another table than main, which has a route by that node's address, leads there first.
+    OtherTable {
+        /// The table.
+        table: String,
+    },
 }
 
 impl OddWay {
@@ -291,6 +296,9 @@ impl OddWay {
             }
             Odd::LeftOver { link, plugin } => {
                 format!("{link} is a link of {plugin}, which does not run on this node")
+            }
+            Odd::OtherTable { table } => {
+                format!("table {table}, which comes before main, leads them by another link")
             }
         };
         match &self.hider {
@@ -356,6 +364,13 @@ pub enum Missing {
         at: SocketAddr,
         /// How many wait.
         waiting: u32,
+    },
+    /// Datagrams wait for the program of the endpoint, which reads none of them for now.
+    Unread {
+        /// The endpoint.
+        at: SocketAddr,
+        /// The bytes that wait.
+        unread: u32,
     },
     /// The Node of the endpoint has gone, or its kubelet no longer reports.
     Silent {
@@ -691,6 +706,11 @@ impl fmt::Display for Missing {
                 } else {
                     format!("{waiting} connections wait")
                 }
+            ),
+            Self::Unread { at, unread } => write!(
+                f,
+                "whether the program at {at} still answers is unknown: {unread} bytes of datagrams wait for it to read \
+                 them"
             ),
             Self::Silent {
                 node,

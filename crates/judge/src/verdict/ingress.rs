@@ -13,7 +13,7 @@ use foldhash::{HashMap, HashSet};
 use super::diversion::pods_with;
 use super::judge::{Judge, Question};
 use super::place::Holder;
-use super::{Fault, Missing, Obstacle};
+use super::{Fault, Missing, Obstacle, Onward};
 use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Outcome};
@@ -30,6 +30,8 @@ pub(super) struct Ingress<'n> {
     forwarding: HashMap<String, bool>,
     /// The links with a strict filter of reverse paths.
     strict: HashSet<String>,
+    /// Those with a loose one.
+    loose: HashSet<String>,
     links: HashMap<&'n str, &'n Link>,
     /// The links of pods by their addresses, once asked for.
     entered: RefCell<HashMap<IpAddr, Rc<Entered>>>,
@@ -77,12 +79,16 @@ impl<'n> Ingress<'n> {
                 "forwarding" if is_sound => {
                     this.forwarding.insert(link(), value != "0");
                 }
-                // The greater of both values applies.
-                "rp_filter"
-                    if !has_marks && filter_of_all.is_some_and(|all| value.max(all) == "1") =>
-                {
-                    this.strict.insert(link());
-                }
+                "rp_filter" if !has_marks => match filter_of_all.map(|all| value.max(all)) {
+                    // The greater of both values applies.
+                    Some("1") => {
+                        this.strict.insert(link());
+                    }
+                    Some("2") => {
+                        this.loose.insert(link());
+                    }
+                    _ => {}
+                },
                 _ => {}
             }
         }
@@ -100,7 +106,7 @@ impl Judge<'_> {
     pub(super) fn ingress(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let entry = question.flow.entry;
         if entry == Entry::Host {
-            return self.reply_astray(outcome).map(fault);
+            return self.reply_astray(question, outcome).map(fault);
         }
         let source = outcome.sent_from;
         let taken = match entry {
@@ -136,7 +142,7 @@ impl Judge<'_> {
             return Some(fault(obstacle));
         }
         self.link_forwarding(question, outcome, entered.link.as_deref())
-            .or_else(|| self.reply_astray(outcome).map(fault))
+            .or_else(|| self.reply_astray(question, outcome).map(fault))
             .or_else(|| self.by_other_link(question, outcome))
     }
 
@@ -184,22 +190,53 @@ impl Judge<'_> {
         all.any(|(link, on)| *on && self.ingress.links.contains_key(link.as_str()) && link != "lo")
     }
 
-    /// Returns why the filter of the link by which the packet leaves drops the reply.
-    fn reply_astray(&self, outcome: &Outcome) -> Option<Obstacle> {
-        if self.ends_here(outcome) {
+    /// Returns why the filter of the link by which the reply comes in drops it.
+    fn reply_astray(&self, question: Question<'_>, outcome: &Outcome) -> Option<Obstacle> {
+        let ingress = &self.ingress;
+        if self.ends_here(outcome) || ingress.strict.is_empty() && ingress.loose.is_empty() {
             return None;
         }
+        let out = outcome.leaves_by()?;
+        let back = self.comes_back_by(question, outcome, out);
         // Translated back, the reply goes to where the packet was sent from.
         self.astray(
-            outcome.leaves_by()?,
+            back.as_deref().unwrap_or(out),
             outcome.destination.0,
             outcome.sent_from,
         )
     }
 
+    /// Returns the link by which the reply to a packet that left by `out` comes in, where that is known to be another one.
+    fn comes_back_by(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        out: &str,
+    ) -> Option<String> {
+        if let Some(Onward::Far(far)) = self.onward(question, outcome) {
+            let mut replies = far.cell.arrival.iter().flat_map(|arrival| &arrival.replies);
+            let reply = replies.find(|reply| reply.verdict.arrives())?;
+            // Tunnels have the same name at both ends.
+            let to = reply.gateway.unwrap_or(reply.destination.0);
+            let link = self
+                .places
+                .own(to)
+                .filter(|_| reply.leaves_by() != Some(out))?;
+            return (link != out && link != "lo").then(|| link.to_owned());
+        }
+        // Other nodes send to an address in a network of theirs by that network, not by a tunnel.
+        let link = self.places.own(outcome.source)?;
+        let mut own = self.node.addresses().ok()?.all.iter();
+        let is_in_network = own.any(|at| at.addr.addr == outcome.source && !at.addr.is_host());
+        let is_elsewhere = self.is_here(question, outcome) == Some(false);
+        let is_other = link != out && link != "lo" && self.places.links_of_node().contains(link);
+        (is_in_network && is_elsewhere && is_other).then(|| link.to_owned())
+    }
+
     /// Returns why the filter of `link` drops packets from `source`.
     fn astray(&self, link: &str, source: IpAddr, destination: IpAddr) -> Option<Obstacle> {
-        if !source.is_ipv4() || !self.ingress.strict.contains(link) {
+        let loose = self.ingress.loose.contains(link);
+        if !source.is_ipv4() || !loose && !self.ingress.strict.contains(link) {
             return None;
         }
         let lookup = Lookup {
@@ -211,10 +248,19 @@ impl Judge<'_> {
         if devices.contains(&link) || back.is_some() && devices.is_empty() {
             return None;
         }
+        let has_address = || {
+            let mut all = self.node.addresses().into_iter().flat_map(|all| &all.all);
+            all.any(|at| at.link == link && at.addr.addr.is_ipv4())
+        };
+        // `no_addr` of `__fib_validate_source`.
+        if loose && back.is_some() && has_address() {
+            return None;
+        }
         Some(Obstacle::ReversePath {
             link: link.to_owned(),
             source,
             back: devices.first().map(|device| (*device).to_owned()),
+            loose,
         })
     }
 
@@ -274,10 +320,11 @@ impl Judge<'_> {
         }
         let all = &self.node.addresses().ok()?.all;
         let has = |at: &&Address| at.scope == "global" && at.addr.contains(address);
-        let link = all
-            .iter()
-            .filter(has)
-            .find(|at| at.link != DUMMY && !at.addr.is_host());
+        let mut having = all.iter().filter(has).filter(|at| at.link != DUMMY);
+        let link = having
+            .clone()
+            .find(|at| !at.addr.is_host())
+            .or_else(|| having.find(|at| self.is_alone_on_wire(at)));
         let link = link?.link.as_str();
         let back = self.leaves_elsewhere(question, outcome, link)?;
         if self.filters(Some(link)) {
@@ -285,12 +332,35 @@ impl Judge<'_> {
                 link: link.to_owned(),
                 source: client,
                 back: Some(back),
+                loose: false,
             }));
         }
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "replies to {client} leave by {back}, although {address} is in the network of {link}: routers that check sources \
              drop them"
         ))))
+    }
+
+    /// Returns whether clients look for the address, which is in no network of the node, on the wire of its link: no other link has a
+    /// part in it, and the link has no other address.
+    fn is_alone_on_wire(&self, at: &Address) -> bool {
+        let all = self
+            .node
+            .addresses()
+            .map_or(&[][..], |all| all.all.as_slice());
+        let mut others = all.iter().filter(|other| other.link == at.link);
+        let is_wire = self
+            .ingress
+            .links
+            .get(at.link.as_str())
+            .is_some_and(|link| {
+                let is_virtual = matches!(
+                    link.kind.as_str(),
+                    "dummy" | "bridge" | "macvlan" | "ipvlan" | "vrf" | "tun" | "ifb"
+                );
+                !is_virtual && !link.is_tunnel() && link.name != "lo"
+            });
+        is_wire && others.all(|other| other.addr == at.addr || other.scope != "global")
     }
 
     /// Returns the link by which the reply to a packet that came in by `link` leaves, if it is another one, whatever mark rules give to

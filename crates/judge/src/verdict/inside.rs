@@ -26,7 +26,7 @@ use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
-use kpx_node::node::sockets::{Socket, Sockets};
+use kpx_node::node::sockets::{Queue, Socket, Sockets};
 
 /// Most ports that are named of those at which a pod listens.
 const MOST_NAMED: usize = 4;
@@ -44,6 +44,9 @@ pub(super) struct Insides<'n> {
 }
 
 type Ask = (SocketAddr, Proto, IpAddr, bool, bool, Carried);
+
+/// The bytes of datagrams that wait for a program of which it is not known whether it still reads.
+const MANY_UNREAD: u32 = 8 * 1024;
 
 /// With this TTL, a packet passes any cluster.
 const LONG_LIVED: u8 = 32;
@@ -129,7 +132,8 @@ impl Judge<'_> {
         let nowhere = || inside.nowhere(flow.destination, false);
         let unanswered = || {
             let silent = inside.unanswered(flow.destination)?;
-            Some(self.mute(address).unwrap_or(silent))
+            let not_own = || self.not_own(inside.next_hop(flow.destination)?.0);
+            Some(not_own().or_else(|| self.mute(address)).unwrap_or(silent))
         };
         link()
             .or_else(|| self.duplicate_client(address))
@@ -361,6 +365,15 @@ impl Judge<'_> {
         let far = self.far_end(link)?;
         let fault = self.arp_on(far.master.as_ref().unwrap_or(&far.name))?;
         (fault.fate() != Fate::Unknown).then_some(fault)
+    }
+
+    /// Returns the fault of an address of a link of the node that the kernel does not take for its own.
+    fn not_own(&self, address: IpAddr) -> Option<Fault> {
+        Some(Fault::Obstacle(Box::new(Obstacle::NoLocalRoute {
+            address,
+            link: unrouted(self.node, address)?.to_owned(),
+            inside: None,
+        })))
     }
 
     /// Returns the fault of packets to `to` whose next hop has a permanent neighbour entry in the pod with another MAC than that pod, or
@@ -698,10 +711,17 @@ impl<'p> Inside<'p> {
             let to = comes.source?;
             self.nowhere(to, true).or_else(|| self.unanswered(to))
         };
+        let node = NodeSnapshot::new(&self.network.evidence);
+        if let Some(link) = unrouted(&node, at.ip()) {
+            return Some(Fault::Obstacle(Box::new(Obstacle::NoLocalRoute {
+                address: at.ip(),
+                link: link.to_owned(),
+                inside: Some((self.address, self.network.pid)),
+            })));
+        }
         if !self.network.has_rules() {
             return self.deaf(comes.proto, at, at).or_else(no_way_back);
         }
-        let node = NodeSnapshot::new(&self.network.evidence);
         let outcomes = walked(&node, comes);
         let mut faults = outcomes.iter().map(|outcome| {
             let end = SocketAddr::from(outcome.destination);
@@ -1042,6 +1062,31 @@ impl<'p> Inside<'p> {
     }
 }
 
+/// Returns the link of `node` that is up and has `address`, for which no table has the route that makes it the kernel's own.
+fn unrouted<'n>(node: &'n NodeSnapshot<'_>, address: IpAddr) -> Option<&'n str> {
+    let routes = &node.routes().ok()?.all;
+    // A listing may be of table main alone.
+    let mut own = routes.iter().filter(|route| route.kind == "local");
+    own.clone().find(|route| route.table == "local")?;
+    if own.any(|route| route.destination.contains(address)) {
+        return None;
+    }
+    let mut addresses = node.addresses().ok()?.all.iter();
+    let found = addresses.find(|own| {
+        let in_use = !["tentative", "dadfailed"]
+            .iter()
+            .any(|flag| own.flags.iter().any(|own| own == flag));
+        own.addr.addr == address && in_use
+    })?;
+    let link = node
+        .links()
+        .ok()?
+        .all
+        .iter()
+        .find(|link| link.name == found.link)?;
+    (link.flag("UP") == Some(true)).then_some(found.link.as_str())
+}
+
 /// Returns the protocol of which a socket takes address and port `end`, where none of `proto` does.
 pub(super) fn instead(sockets: &Sockets, proto: Proto, end: SocketAddr) -> Option<Proto> {
     let mut others = [Proto::Tcp, Proto::Udp]
@@ -1110,19 +1155,32 @@ fn walked<'n>(network: &'n NodeSnapshot<'n>, flow: &Flow) -> Vec<Outcome> {
     Walks::new(&world, family).walk(flow)
 }
 
-/// Returns the fault of endpoint `at` whose program listens at `end` in these sockets and leaves connections waiting.
+/// Returns the fault of endpoint `at` whose program listens at `end` in these sockets and leaves connections or datagrams waiting.
 pub(super) fn hung(
     sockets: &Sockets,
     proto: Proto,
     at: SocketAddr,
     end: SocketAddr,
 ) -> Option<Fault> {
-    let has_queue = proto == Proto::Tcp;
-    let queue = sockets.queue(end.ip(), end.port()).filter(|_| has_queue)?;
-    let waiting = queue.waiting;
-    if queue.is_full() {
-        let most = queue.most;
-        let full = Obstacle::FullQueue { at, waiting, most };
+    if proto == Proto::Udp {
+        let unread = sockets
+            .taking(proto, end.ip(), end.port())
+            .filter_map(|socket| socket.unread)
+            .max()?;
+        return (unread >= MANY_UNREAD).then_some(Fault::Unknown(Missing::Unread { at, unread }));
+    }
+    let queues: Vec<Queue> = sockets.queues(end.ip(), end.port()).collect();
+    let full = queues.iter().filter(|queue| queue.is_full());
+    let fullest = queues.iter().max_by_key(|queue| queue.waiting)?;
+    let Queue { waiting, most } = *fullest;
+    if full.clone().next().is_some() {
+        let of_sockets = (full.count(), queues.len());
+        let full = Obstacle::FullQueue {
+            at,
+            waiting,
+            most,
+            of_sockets,
+        };
         return Some(Fault::Obstacle(Box::new(full)));
     }
     (waiting > 0).then_some(Fault::Unknown(Missing::Waiting { at, waiting }))

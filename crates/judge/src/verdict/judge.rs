@@ -76,6 +76,7 @@ pub struct Judge<'n> {
     /// Pods that something tells apart.
     pub(super) single: OnceCell<Single>,
     pub(super) unanswered: OnceCell<Unanswered>,
+    pub(super) asks_for_hops: OnceCell<bool>,
     /// Pods with a chain for their NetworkPolicies, and whether these are in force.
     pub(super) policed: OnceCell<HashMap<IpAddr, bool>>,
     /// The virtual servers that bind clients to a real server.
@@ -123,6 +124,7 @@ impl<'n> Judge<'n> {
             insides: Insides::default(),
             single: OnceCell::new(),
             unanswered: OnceCell::new(),
+            asks_for_hops: OnceCell::new(),
             policed: OnceCell::new(),
             binding: OnceCell::new(),
             last_ports: OnceCell::new(),

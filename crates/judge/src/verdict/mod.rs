@@ -37,6 +37,7 @@ mod third_node;
 mod ttl;
 mod tunnel;
 mod unanswered;
+mod way_back;
 mod wayless;
 mod xfrm;
 

@@ -46,6 +46,9 @@ pub enum Obstacle {
         source: IpAddr,
         /// The link that leads back; `None` if no route does.
         back: Option<String>,
+        /// Whether the filter is loose (2): it drops what no route leads back to, and at a link without an address what none by that
+        /// link does.
+        loose: bool,
     },
     /// The route to a pod of this node leads elsewhere than to the link of its packets.
     RouteBack {
@@ -286,6 +289,8 @@ pub enum Obstacle {
         waiting: u32,
         /// How many may.
         most: u32,
+        /// How many of its sockets are full, of how many: the kernel shares connections out between them.
+        of_sockets: (usize, usize),
     },
     /// Packets after the first one end at this node, by a rule or for want of a route.
     Further {
@@ -382,6 +387,16 @@ pub enum Obstacle {
         at: SocketAddr,
         /// The pod, as `NAMESPACE/NAME`.
         pod: String,
+    },
+    /// A link has an address that the kernel does not take for its own, as table local has no route to it: it answers no neighbour that
+    /// asks for it.
+    NoLocalRoute {
+        /// The address.
+        address: IpAddr,
+        /// Its link.
+        link: String,
+        /// The pod whose network that is, and a process in it; `None` for the node.
+        inside: Option<(IpAddr, u32)>,
     },
     /// The node no longer has the address of its Node, to which other nodes send what its pods are to get.
     HomeGone {
@@ -541,6 +556,8 @@ pub enum Wayless {
     NoMain(Family),
     /// This link, which has an address of this Node, is down: the kernel removed the routes by it.
     Down(String),
+    /// The kernel has no IPv6: it was started with `ipv6.disable=1`, or lacks the module.
+    NoIpv6,
     /// IPv6 is off at this link (`disable_ipv6`), so the kernel keeps neither its addresses nor routes by it.
     Ipv6Off(String),
     /// The node forwards, and `accept_ra` of this link is 1: the kernel ignores the advertisements that bring the default route.
@@ -566,6 +583,13 @@ pub enum TunnelState {
         announced: u64,
         /// Whether the other Node runs Windows, where flannel needs 4096 or more.
         windows: bool,
+    },
+    /// It receives at another UDP port than the other node sends to.
+    OtherPort {
+        /// The port of the link.
+        own: u16,
+        /// The port of the other node's.
+        other: u16,
     },
 }
 
@@ -879,6 +903,7 @@ impl Obstacle {
             Self::ReversePath { .. }
             | Self::RouteBack { .. }
             | Self::NoBridge { .. }
+            | Self::NoLocalRoute { inside: None, .. }
             | Self::Duplicate { .. }
             | Self::Taken { end: None, .. } => 3,
             Self::Taken { end: Some(_), .. } | Self::Wayless { .. } | Self::KeptByRoute { .. } => 8,
@@ -890,6 +915,9 @@ impl Obstacle {
             | Self::FullQueue { .. }
             | Self::TwoPods { .. }
             | Self::AddressGone { .. }
+            | Self::NoLocalRoute {
+                inside: Some(_), ..
+            }
             | Self::DuplicateInside { .. }
             | Self::Ended { .. } => 12,
             Self::Isolated { .. }
@@ -937,6 +965,10 @@ impl Obstacle {
             | Self::RouteBack { refused: true, .. }
             | Self::HomeGone { refused: true, .. }
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
+            Self::FullQueue {
+                of_sockets: (full, all),
+                ..
+            } if *full < *all => Fate::Partly,
             Self::DeadNextHop { .. }
             | Self::TwoPods { .. }
             | Self::Limited { .. }
@@ -955,6 +987,7 @@ impl Obstacle {
             | Self::OffTunnel { .. }
             | Self::OtherMac { .. }
             | Self::AddressGone { .. }
+            | Self::NoLocalRoute { .. }
             | Self::HomeGone { refused: false, .. }
             | Self::Duplicate { .. }
             | Self::DuplicateInside { .. }

@@ -333,13 +333,21 @@ impl Judge<'_> {
             kind: link.kind.clone(),
             remote,
         });
-        let why = end.or_else(|| {
+        let left = || {
             let plugin = plugin_of(link).filter(|_| hider.is_some())?;
             (self.node.agent(plugin) == Ok(Agent::Gone)).then(|| Odd::LeftOver {
                 link: device.to_owned(),
                 plugin: plugin.name,
             })
-        })?;
+        };
+        // Network plugins encrypt what goes to other nodes with routes of their own.
+        let of_table = || {
+            let table = &hider.as_ref().filter(|_| link.kind != "wireguard")?.table;
+            (!matches!(table.as_str(), "main" | "254")).then(|| Odd::OtherTable {
+                table: table.clone(),
+            })
+        };
+        let why = end.or_else(left).or_else(of_table)?;
         Some(OddWay { why, hider })
     }
 

@@ -99,6 +99,8 @@ pub(super) struct Places<'n> {
     holders: OnceCell<HashMap<IpAddr, Holder>>,
     /// The ports that pods declare, by their names.
     declared: OnceCell<HashMap<String, BTreeSet<u16>>>,
+    /// The names of the Nodes of endpoints with addresses of their own.
+    endpoint_nodes: OnceCell<HashMap<IpAddr, &'n str>>,
     knows_pods: OnceCell<bool>,
     /// The pods that are not ready.
     unready: OnceCell<BTreeSet<String>>,
@@ -144,6 +146,7 @@ impl<'n> Places<'n> {
             pods_anywhere,
             holders: OnceCell::new(),
             declared: OnceCell::new(),
+            endpoint_nodes: OnceCell::new(),
             knows_pods: OnceCell::new(),
             unready: OnceCell::new(),
             ended: OnceCell::new(),
@@ -199,10 +202,32 @@ impl<'n> Places<'n> {
         nodes.find(|node| node.metadata.name == name)
     }
 
-    /// Returns the Node in whose range of pods `addr` is.
+    /// Returns the Node in whose range of pods `addr` is; where it is in none, as without podCIDRs, the one that EndpointSlices name for
+    /// it.
     pub(super) fn node_of_pod(&self, addr: IpAddr) -> Option<&'n Node> {
         let mut nodes = self.node.nodes().ok()?.iter();
-        nodes.find(|node| pod_ranges(node).iter().any(|range| range.contains(addr)))
+        let in_range = nodes.find(|node| pod_ranges(node).iter().any(|range| range.contains(addr)));
+        in_range.or_else(|| self.node_called(self.endpoint_nodes().get(&addr)?))
+    }
+
+    /// Returns the names of the Nodes of endpoints with addresses of their own.
+    fn endpoint_nodes(&self) -> &HashMap<IpAddr, &'n str> {
+        self.endpoint_nodes.get_or_init(|| {
+            let nodes = self.node.nodes().into_iter().flatten();
+            let of_nodes = nodes.flat_map(|node| &node.status.addresses);
+            let of_nodes: BTreeSet<&str> = of_nodes.map(|at| at.address.as_str()).collect();
+            let slices = self.node.slices().into_iter().flatten();
+            let mut found = HashMap::default();
+            for endpoint in slices.flat_map(|slice| &slice.endpoints) {
+                let Some(name) = endpoint.node_name.as_deref() else {
+                    continue;
+                };
+                let own = endpoint.addresses.iter();
+                let own = own.filter(|text| !of_nodes.contains(text.as_str()));
+                found.extend(own.filter_map(|text| Some((text.parse().ok()?, name))));
+            }
+            found
+        })
     }
 
     /// Returns the home of the address of a pod of this node that lies in the range of another Node's pods, if this node has a route

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::judge::{Judge, Question};
 use super::{By, Fault, Missing, Obstacle, Which};
 use crate::trace::{Carried, Effect, Entry, Flow, Hop, Outcome, link_hooks};
+use kpx_node::evidence::Item;
 use kpx_node::net::Family;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
@@ -206,13 +207,42 @@ impl Judge<'_> {
         if !outcome.hops.iter().any(is_balanced) {
             return None;
         }
-        let sysctl = self.node.sysctl().ok()?;
-        let always = |key: &&str| sysctl.get(key) == Some("3");
-        let mut all = ["net.ipv4.vs.drop_packet", "net.ipv4.vs.drop_entry"].into_iter();
-        let key = all.find(always)?;
+        let key = self.thins()?;
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "{key} is 3, so IPVS drops some of the packets or connections, whatever memory is free"
         ))))
+    }
+
+    /// Returns the sysctl by which IPVS drops some packets whatever memory is free.
+    fn thins(&self) -> Option<&'static str> {
+        let sysctl = self.node.sysctl().ok()?;
+        let mut all = ["net.ipv4.vs.drop_packet", "net.ipv4.vs.drop_entry"].into_iter();
+        all.find(|key| sysctl.get(key) == Some("3"))
+    }
+
+    /// Returns whether doubts about packets that arrive depend on the rules that these pass: see [`Self::thinned`] and [`narrowed`].
+    pub(super) fn asks_for_hops(&self) -> bool {
+        *self.asks_for_hops.get_or_init(|| {
+            let evidence = self.node.evidence();
+            let rules = [Item::Iptables4, Item::Iptables6].into_iter();
+            let mut rules = rules.filter_map(|item| evidence.text(item).ok());
+            let narrows = |text: &str| {
+                let mut lines = text.lines();
+                lines.any(|line| {
+                    let is_new = line.contains("-j MASQUERADE") || line.contains("-j SNAT");
+                    is_new && new_ports(line).is_some()
+                })
+            };
+            let of_nft = evidence.text(Item::Nft).is_ok_and(|text| {
+                let words = [
+                    "\"snat\"",
+                    "\"masquerade\":{\"port",
+                    "\"masquerade\": {\"port",
+                ];
+                words.iter().any(|word| text.contains(word))
+            });
+            self.thins().is_some() || of_nft || rules.any(narrows)
+        })
     }
 
     fn by_program(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {

@@ -183,6 +183,16 @@ impl<'n> Judge<'n> {
             Ok::<_, Infallible>((!is_lost).then_some(marks))
         });
         let Ok(()) = followed;
+        if lost.is_empty()
+            && let Some((end, fault)) = self.led_back(question, &reply)
+        {
+            let fails = fault.fate().fails();
+            return Way {
+                lost: fails.then(|| Box::new(end)),
+                fault: way.fault.filter(|_| !fails).or(Some(fault)),
+                ..way
+            };
+        }
         if question.flow.proto == Proto::Udp && which != Which::Reply {
             which = Which::Datagram;
         }

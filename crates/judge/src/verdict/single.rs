@@ -113,6 +113,7 @@ impl Judge<'_> {
                     || self.has_restricted_port(addr)
                     || self.has_service_address(addr)
                     || self.has_used_up(addr)
+                    || self.is_unanswered(addr)
                     || self.has_own_settings(addr)
                     || self
                         .ttl_inside(addr)
@@ -125,6 +126,23 @@ impl Judge<'_> {
     /// Returns whether NetworkPolicies restrict the pod with `addr`: it stands for no others, and what it may not do is meant.
     pub(super) fn is_restricted(&self, addr: IpAddr) -> bool {
         self.policed().get(&addr) == Some(&true)
+    }
+
+    /// Returns the pods of this node that NetworkPolicies restrict, in words: the verdict on other pods says nothing of them.
+    pub fn restricted(&self) -> Option<String> {
+        let pods = Pods::of(self.node, &[]).running_here().into_iter();
+        let restricted: BTreeSet<IpAddr> = pods
+            .filter_map(|pod| pod.addr)
+            .filter(|addr| self.is_restricted(*addr))
+            .collect();
+        let first = restricted.first()?;
+        let more = match restricted.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more pods"),
+        };
+        Some(format!(
+            "what NetworkPolicies forbid pod {first}{more} (--source {first} asks for it)"
+        ))
     }
 
     /// Returns this node's pods whose packets pass a chain that lets only those out which a NetworkPolicy allows, and whether that is in

@@ -127,7 +127,7 @@ impl Judge<'_> {
     }
 
     /// Returns whether `node`, the address of a Node, is in a network of this one, so that both send each other packets directly.
-    fn is_next_to(&self, node: IpAddr) -> bool {
+    pub(super) fn is_next_to(&self, node: IpAddr) -> bool {
         if self.peers().with_address(node).is_none() {
             return false;
         }

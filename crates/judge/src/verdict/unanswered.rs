@@ -1,7 +1,7 @@
 //! Connections that connection tracking saw and no endpoint answered: a doubt where no rule, route or link explains it, as where another
 //! machine or a network between drops packets.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use foldhash::HashMap;
 
@@ -15,35 +15,118 @@ use kpx_node::node::conntrack::Entry;
 /// The fewest connections without an answer that are no accident.
 const FEWEST: usize = 3;
 
-/// How many connections to an endpoint are being opened that are younger than the last one that was answered.
-pub(super) type Unanswered = HashMap<SocketAddr, usize>;
+/// An endpoint, asked by anyone or by one client.
+type Asked = (Proto, SocketAddr, Option<IpAddr>);
 
-/// Counts the tracked connections of `node` without an answer.
-pub(super) fn unanswered(node: &NodeSnapshot<'_>) -> Unanswered {
-    let tracked = node.conntrack().map_or(&[][..], |all| &all.entries);
-    let tcp = || tracked.iter().filter(|entry| entry.proto == Proto::Tcp);
-    let is_open = |entry: &&Entry| entry.unreplied && entry.state.as_deref() == Some("SYN_SENT");
-    let mut ages: HashMap<SocketAddr, Vec<u32>> = HashMap::default();
-    for entry in tcp().filter(is_open) {
-        let of_endpoint = ages.entry(entry.reply.source).or_default();
-        of_endpoint.push(age(node, entry));
-    }
-    ages.retain(|_, of_endpoint| of_endpoint.len() >= FEWEST);
-    for entry in tcp().filter(|entry| !entry.unreplied) {
-        if let Some(of_endpoint) = ages.get_mut(&entry.reply.source) {
-            let answered = age(node, entry);
-            of_endpoint.retain(|age| *age < answered);
+/// The connections that were not answered.
+#[derive(Debug, Default)]
+pub(super) struct Unanswered {
+    /// Those that are younger than the last one that was answered, of each endpoint.
+    lately: HashMap<Asked, Count>,
+    /// The port from which an endpoint answers datagrams, where that is another one.
+    from_elsewhere: HashMap<SocketAddr, SocketAddr>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    connections: usize,
+    /// The seconds since the last packet of the last one.
+    youngest: u32,
+}
+
+impl Unanswered {
+    /// Reads the tracked connections of `node`.
+    pub(super) fn of(node: &NodeSnapshot<'_>) -> Self {
+        let tracked = node.conntrack().map_or(&[][..], |all| &all.entries);
+        let asked = |entry: &Entry| {
+            let (at, client) = (entry.reply.source, entry.original.source.ip());
+            [None, Some(client)].map(|client| (entry.proto, at, client))
+        };
+        let mut ages: HashMap<Asked, Vec<u32>> = HashMap::default();
+        for entry in tracked.iter().filter(|entry| is_open(entry)) {
+            for of in asked(entry) {
+                ages.entry(of).or_default().push(age(node, entry));
+            }
+        }
+        ages.retain(|_, ages| ages.len() >= FEWEST);
+        // A datagram needs no answer, unless others like it got one.
+        let mut answered: HashMap<Asked, u32> = HashMap::default();
+        for entry in tracked.iter().filter(|entry| !entry.unreplied) {
+            for of in asked(entry).into_iter().filter(|of| ages.contains_key(of)) {
+                let age = age(node, entry);
+                let last = answered.entry(of).or_insert(age);
+                *last = age.min(*last);
+            }
+        }
+        let from_elsewhere = from_elsewhere(tracked, &ages);
+        ages.retain(|of, ages| {
+            let last = answered.get(of);
+            ages.retain(|age| last.is_none_or(|last| age < last));
+            of.0 == Proto::Tcp || last.is_some()
+        });
+        let counts = ages.into_iter().filter_map(|(of, ages)| {
+            let youngest = *ages.iter().min()?;
+            let connections = ages.len();
+            (connections >= FEWEST).then_some((
+                of,
+                Count {
+                    connections,
+                    youngest,
+                },
+            ))
+        });
+        Self {
+            lately: counts.collect(),
+            from_elsewhere,
         }
     }
-    let counts = ages.into_iter().map(|(at, ages)| (at, ages.len()));
-    counts.filter(|(_, count)| *count >= FEWEST).collect()
+}
+
+/// Returns the address and port from which endpoints answer datagrams, of those that do not answer from the one that is asked: connection
+/// tracking takes such an answer for another connection, and so do clients.
+fn from_elsewhere(
+    tracked: &[Entry],
+    asked: &HashMap<Asked, Vec<u32>>,
+) -> HashMap<SocketAddr, SocketAddr> {
+    let is_asked = |at| asked.contains_key(&(Proto::Udp, at, None));
+    let open = tracked.iter().filter(|entry| is_open(entry));
+    let questions: HashMap<SocketAddr, SocketAddr> = open
+        .map(|entry| (entry.reply.destination, entry.reply.source))
+        .filter(|(_, at)| is_asked(*at))
+        .collect();
+    let mut answers: HashMap<(SocketAddr, SocketAddr), usize> = HashMap::default();
+    for entry in tracked.iter().filter(|entry| entry.proto == Proto::Udp) {
+        let from = entry.original.source;
+        let at = questions.get(&entry.original.destination);
+        if let Some(at) = at.filter(|at| at.ip() == from.ip() && **at != from) {
+            *answers.entry((*at, from)).or_default() += 1;
+        }
+    }
+    let enough = answers.into_iter().filter(|(_, count)| *count >= FEWEST);
+    enough.map(|(of, _)| of).collect()
+}
+
+/// Returns whether nothing has answered the first packet of a connection.
+fn is_open(entry: &Entry) -> bool {
+    let is_first = match entry.proto {
+        Proto::Tcp => entry.state.as_deref() == Some("SYN_SENT"),
+        proto => proto == Proto::Udp,
+    };
+    entry.unreplied && is_first
 }
 
 /// Returns the seconds since the last packet of a connection: each gives it the whole time of its state again. 0 if that is not known.
 fn age(node: &NodeSnapshot<'_>, entry: &Entry) -> u32 {
     let whole = || {
-        let state = entry.state.as_deref()?.to_ascii_lowercase();
-        let key = format!("net.netfilter.nf_conntrack_tcp_timeout_{state}");
+        let key = match entry.proto {
+            Proto::Udp if entry.assured => "udp_timeout_stream".to_owned(),
+            Proto::Udp => "udp_timeout".to_owned(),
+            _ => format!(
+                "tcp_timeout_{}",
+                entry.state.as_deref()?.to_ascii_lowercase()
+            ),
+        };
+        let key = format!("net.netfilter.nf_conntrack_{key}");
         node.sysctl().ok()?.get(&key)?.parse::<u32>().ok()
     };
     let left = entry.timeout.zip(whole());
@@ -51,18 +134,55 @@ fn age(node: &NodeSnapshot<'_>, entry: &Entry) -> u32 {
 }
 
 impl Judge<'_> {
+    fn unanswered_connections(&self) -> &Unanswered {
+        self.unanswered.get_or_init(|| Unanswered::of(self.node))
+    }
+
+    /// Returns whether endpoints that answer others did not answer connections of `client`.
+    pub(super) fn is_unanswered(&self, client: IpAddr) -> bool {
+        let lately = &self.unanswered_connections().lately;
+        lately.keys().any(|(proto, at, of)| {
+            *of == Some(client) && !lately.contains_key(&(*proto, *at, None))
+        })
+    }
+
     /// Returns the doubt about a packet to an endpoint that answered none of several connections.
     pub(super) fn unanswered_lately(
         &self,
         question: Question<'_>,
         outcome: &Outcome,
     ) -> Option<Fault> {
+        let proto = question.flow.proto;
         let at = SocketAddr::from(outcome.destination);
-        let all = self.unanswered.get_or_init(|| unanswered(self.node));
-        let count = all.get(&at).filter(|_| question.flow.proto == Proto::Tcp)?;
+        let all = self.unanswered_connections();
+        let elsewhere = all.from_elsewhere.get(&at);
+        if let Some(from) = elsewhere.filter(|_| proto == Proto::Udp) {
+            return Some(Fault::Unknown(Missing::Unmodelled(format!(
+                "the program at {at} answers from {from}: clients that wait for an answer from the address they asked, as most do, \
+                 never get it"
+            ))));
+        }
+        let client = outcome.sent_from;
+        let (count, whose) = match all.lately.get(&(proto, at, None)) {
+            Some(count) => (count, String::new()),
+            None => {
+                let count = all.lately.get(&(proto, at, Some(client)))?;
+                (count, format!(" from {client}"))
+            }
+        };
+        let state = if proto == Proto::Tcp {
+            "SYN_SENT"
+        } else {
+            "UNREPLIED"
+        };
+        let when = match count.youngest {
+            0 => String::new(),
+            seconds => format!(", the last one {seconds} s before this was read,"),
+        };
         Some(Fault::Unknown(Missing::Unmodelled(format!(
-            "the last {count} connections to {at} were not answered (SYN_SENT in the table of connection tracking), and nothing that kpx \
-             has read of this node stops them: look at the endpoint, its node and the network between"
+            "{} connections{whose} to {at}{when} were not answered ({state} in the table of connection tracking), and nothing that kpx has \
+             read of this node stops them: look at the endpoint, its node and the network between",
+            count.connections
         ))))
     }
 }

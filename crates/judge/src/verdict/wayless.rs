@@ -11,11 +11,14 @@ use crate::trace::packet::Link;
 use kpx_node::net::Family;
 use kpx_node::node::links::Address;
 use kpx_node::node::routes::{PolicyRule, Route};
+use kpx_node::node::sysctl::Sysctl;
 
 impl Judge<'_> {
     /// Returns the fault of packets to `to`, to which no route leads, if the reason is certain; `refused` if their sender gets an error.
     pub(super) fn wayless(&self, to: IpAddr, refused: bool) -> Option<Fault> {
-        let by = if let Some(link) = self.without_ipv6(to) {
+        let by = if to.is_ipv6() && self.lacks_ipv6() {
+            Wayless::NoIpv6
+        } else if let Some(link) = self.without_ipv6(to) {
             Wayless::Ipv6Off(link)
         } else if self.lacks_main(to)? {
             Wayless::NoMain(Family::of(to))
@@ -30,6 +33,16 @@ impl Judge<'_> {
             Wayless::NoAdvertisements(self.deaf_to_routers(to)?.to_owned())
         };
         Some(Fault::Obstacle(Box::new(Obstacle::Wayless { by, refused })))
+    }
+
+    /// Returns whether the kernel certainly has no IPv6.
+    fn lacks_ipv6(&self) -> bool {
+        let settings = self.node.sysctl().ok();
+        let has_one = |family: &str| {
+            let mut all = settings.into_iter().flat_map(Sysctl::iter);
+            all.any(|(key, _)| key.starts_with(&format!("net.{family}.conf.")))
+        };
+        self.node.has_no_ipv6() && has_one("ipv4") && !has_one("ipv6")
     }
 
     /// Returns the link with an address of this Node that is down.

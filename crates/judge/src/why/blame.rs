@@ -362,12 +362,40 @@ impl Look<'_> {
                 _ => None,
             })
             .collect();
-        blames.extend(self.rules(&changes, target.family()).map(Blame::breaks));
-        for candidate in set {
-            blames.extend(self.of_candidate(service, target, cell, candidate));
+        let is_rules = |of: &Candidate| of.what == What::Rules;
+        if let Some(cause) = self.rules(&changes, target.family()) {
+            let kept = self.kept(target, cell, set, &is_rules);
+            blames.push((kept, Blame::breaks(cause)));
         }
-        blames.sort_by_key(|blame| blame.cause.stage());
-        blames
+        for candidate in set {
+            if let Some(blame) = self.of_candidate(service, target, cell, candidate) {
+                let kept = self.kept(target, cell, set, &|of| of.repairs == candidate.repairs);
+                blames.push((kept, blame));
+            }
+        }
+        // What stops most comes first; where that is the same, in the order of the way.
+        blames.sort_by(|(kept, blame), (other_kept, other)| {
+            let by_way = || blame.cause.stage().cmp(&other.cause.stage());
+            other_kept.total_cmp(kept).then_with(by_way)
+        });
+        blames.into_iter().map(|(_, blame)| blame).collect()
+    }
+
+    /// Returns the percentage of the connections of `cell` that fail with all of `set` repaired but what `is_left`.
+    fn kept(
+        &self,
+        target: Target<'_>,
+        cell: &Cell,
+        set: &[Candidate],
+        is_left: &dyn Fn(&Candidate) -> bool,
+    ) -> f64 {
+        let others = set.iter().filter(|candidate| !is_left(candidate));
+        let repairs: Vec<&Repair> = others.flat_map(|other| &other.repairs).collect();
+        if repairs.is_empty() {
+            return 100.0;
+        }
+        let failing = self.judged(target.port, cell, &repairs).verdict.failing();
+        (failing * 100.0).round()
     }
 
     fn of_candidate(

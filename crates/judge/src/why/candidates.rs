@@ -469,17 +469,15 @@ impl Look<'_> {
                     | Fault::Unknown(Missing::PodRoute { .. })
             )
         };
-        let is_reply = |fault: &&&Fault| {
-            let Fault::Obstacle(what) = fault else {
-                return false;
-            };
-            matches!(**what, Obstacle::Further { .. })
+        let is_reply = |fault: &Fault| match fault {
+            Fault::Obstacle(what) => matches!(**what, Obstacle::Further { .. }),
+            _ => false,
         };
         let mut all = faults.iter();
         let Some(fault) = all.find(|fault| is_routing(fault) || is_reply(fault)) else {
             return found;
         };
-        let ends: Vec<SocketAddr> = failing
+        let mut ends: Vec<SocketAddr> = failing
             .iter()
             .map(|outcome| match outcome.destination {
                 // The port of a client is not known.
@@ -487,8 +485,10 @@ impl Look<'_> {
                 end => end.into(),
             })
             .collect();
+        // What leads replies astray is about the client.
+        ends.sort_by_key(|end| is_reply(fault) && end.port() != 0);
         let end_in = |net: Cidr| ends.iter().any(|at| net.contains(at.ip()));
-        let is_astray = matches!(fault, Fault::WrongWay { .. });
+        let is_astray = matches!(fault, Fault::WrongWay { .. }) || is_reply(fault);
         // A route to the range of another Node is needed there.
         let is_ours = matches!(fault, Fault::WrongWay { home: None, .. });
         let leading = ends.iter().filter(|_| is_ours);

@@ -50,7 +50,9 @@ use crate::diff::{self, Diff};
 use crate::trace::mismatch::listed;
 use crate::trace::sources::{SourceError, is_any_outside};
 use crate::trace::{self, Carried, Entry, Flow, Walks, World};
-use crate::verdict::{self, Across, Cell, Client, Fate, Fault, Judge, Kind, Missing, Target};
+use crate::verdict::{
+    self, Across, Cell, Client, Fate, Fault, Judge, Kind, Missing, Onward, Target,
+};
 use kpx_node::cluster::{EndpointSlice, Service};
 use kpx_node::desired::Hint;
 use kpx_node::evidence::{Gap, Item};
@@ -405,6 +407,7 @@ impl<'n> Look<'n> {
         if source.is_none() {
             let clients = answer.paths.iter().map(|path| path.client);
             answer.unasked = verdict::unasked(self.node, clients);
+            answer.unseen.extend(self.judge.restricted());
         }
         answer.unseen.extend(answer::beyond_limits(&answer.paths));
         answer.unseen.extend(left_out);
@@ -687,6 +690,10 @@ impl<'n> Look<'n> {
                     });
                 }
             }
+            let note = self.not_the_client(&path.cell);
+            let is_new = |note: &String| !answer.notes.contains(note);
+            let note = note.filter(is_new);
+            answer.notes.extend(note);
             answer.paths.push(path);
         }
         let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
@@ -703,6 +710,22 @@ impl<'n> Look<'n> {
             blames.push(Blamed::of(&name, Blame::suspects(cause)));
         }
         blames
+    }
+
+    /// Returns that rules of another node stop packets for the address that this node put in the place of the client's.
+    fn not_the_client(&self, cell: &Cell) -> Option<String> {
+        let far = cell.verdict.ways.iter().find_map(|way| match &way.onward {
+            Some(Onward::Far(far)) if far.admits_client => Some(far),
+            _ => None,
+        })?;
+        let source = far.cell.flow.source?;
+        let here = self.name.as_deref().unwrap_or("this node");
+        Some(format!(
+            "the rules of {} get the packets from {source}, which {here} puts in the place of the client's address: they would let the \
+             client itself through. Let them allow the nodes' addresses, too, or let {here} keep the client's address: by \
+             externalTrafficPolicy Local, or with a clusterCIDR that has the pods",
+            far.node
+        ))
     }
 
     /// Adds the data that is missing.

@@ -14,6 +14,9 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             vec![Repair::Set(sysctl_of(link, "forwarding"), "1")]
         }
         Obstacle::Forgotten { key, usual } => vec![Repair::Set((*key).to_owned(), usual)],
+        Obstacle::ReversePath { loose: true, link, .. } => ["all", link]
+            .map(|link| Repair::Set(sysctl_of(link, "rp_filter"), "0"))
+            .into(),
         Obstacle::ReversePath { link, .. } => vec![Repair::Set(sysctl_of(link, "rp_filter"), "2")],
         // The pods of another Node need the route.
         Obstacle::RouteBack { home: Some(_), .. } => Vec::new(),
@@ -117,6 +120,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::OffTunnel { .. }
         | Obstacle::OtherMac { inside: None, .. }
         | Obstacle::AddressGone { .. }
+        | Obstacle::NoLocalRoute { .. }
         | Obstacle::HomeGone { .. }
         | Obstacle::NoBridge { .. }
         | Obstacle::Beside { .. }
@@ -124,7 +128,10 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::DuplicateInside { .. }
         | Obstacle::ProxyArp { no_route: true, .. }
         | Obstacle::Wayless {
-            by: Wayless::Down(_) | Wayless::NoAdvertisements(_) | Wayless::Ipv6Off(_),
+            by: Wayless::Down(_)
+                | Wayless::NoAdvertisements(_)
+                | Wayless::NoIpv6
+                | Wayless::Ipv6Off(_),
             ..
         }
         | Obstacle::Unanswered { inside: None, .. }

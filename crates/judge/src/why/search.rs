@@ -115,6 +115,12 @@ impl Look<'_> {
             if more.is_empty() {
                 return None;
             }
+            // With what needs no repair, the connections may fail for the repair.
+            let with_one = |one: &Candidate| [&all[..], std::slice::from_ref(one)].concat();
+            let mut single = more.iter().map(with_one);
+            if let Some(set) = single.find(|set| self.repaired(port, cell, set)) {
+                return Some(set);
+            }
             all.extend(more);
         }
         None
@@ -186,7 +192,7 @@ impl Look<'_> {
     }
 
     /// Returns the connections of `cell` with these repairs.
-    fn judged(&self, port: &Port, cell: &Cell, repairs: &[&Repair]) -> Cell {
+    pub(super) fn judged(&self, port: &Port, cell: &Cell, repairs: &[&Repair]) -> Cell {
         let family = Family::of(cell.flow.destination);
         let edits = |edit| {
             repairs

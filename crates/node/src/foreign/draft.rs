@@ -81,7 +81,7 @@ impl Draft {
                 if line.contains("legacy-save") {
                     Some("legacy")
                 } else {
-                    None
+                    line.contains("(nf_tables)").then_some("nft")
                 }
             })
         });

@@ -27,6 +27,8 @@ pub struct Socket {
     pub device: Option<String>,
     /// The connections that wait to be accepted, of TCP; `None` if unknown.
     pub queue: Option<Queue>,
+    /// The bytes of datagrams that no program has read yet, of UDP; `None` if unknown.
+    pub unread: Option<u32>,
     /// Processes that own it; empty if unknown.
     pub processes: Vec<Holder>,
 }
@@ -75,11 +77,10 @@ impl Sockets {
         })
     }
 
-    /// Returns the connections that wait for the program at `addr` and `port`: of several sockets, those of the one with the fewest.
-    pub fn queue(&self, addr: IpAddr, port: u16) -> Option<Queue> {
+    /// Iterates over the connections that wait for the programs at `addr` and `port`, of each socket: the kernel shares them out.
+    pub fn queues(&self, addr: IpAddr, port: u16) -> impl Iterator<Item = Queue> {
         let all = self.taking(Proto::Tcp, addr, port);
         all.filter_map(|socket| socket.queue)
-            .min_by_key(|queue| queue.waiting)
     }
 }
 
@@ -184,6 +185,7 @@ fn from_ss(line: &str) -> Result<Option<Socket>, String> {
     let mut number = || words.next()?.parse().ok();
     let (waiting, most) = (number(), number());
     let queue = waiting.zip(most).filter(|_| proto == Proto::Tcp);
+    let unread = waiting.filter(|_| proto == Proto::Udp);
     let local = words.next().ok_or("the line has no address")?;
     let wrong = || format!("{local:?} is not an address and a port (ss needs -n)");
     let (host, port) = local.rsplit_once(':').ok_or_else(wrong)?;
@@ -207,6 +209,7 @@ fn from_ss(line: &str) -> Result<Option<Socket>, String> {
         v6_only,
         device,
         queue: queue.map(|(waiting, most)| Queue { waiting, most }),
+        unread,
         processes: holders(line),
     }))
 }
@@ -236,6 +239,7 @@ fn from_proc(proto: Proto, line: &str) -> Result<Option<Socket>, String> {
     }
     let local = words.next().ok_or("the line has no address")?;
     let state = words.nth(1).ok_or("the line has no state")?;
+    let unread = words.next().and_then(|queues| queues.split_once(':'));
     // TCP_LISTEN, or TCP_CLOSE, the state of an unconnected UDP socket.
     if state != (if proto == Proto::Tcp { "0A" } else { "07" }) {
         return Ok(None);
@@ -247,6 +251,9 @@ fn from_proc(proto: Proto, line: &str) -> Result<Option<Socket>, String> {
         v6_only: None,
         device: None,
         queue: None,
+        unread: unread
+            .filter(|_| proto == Proto::Udp)
+            .and_then(|(_, unread)| u32::from_str_radix(unread, 16).ok()),
         processes: Vec::new(),
     }))
 }
@@ -276,6 +283,7 @@ mod tests {
         assert_eq!((full.waiting, full.most), (129, 128));
         assert!(full.is_full());
         assert!(!queue("tcp LISTEN 128 128 *:8080 *:*").unwrap().is_full());
-        assert_eq!(queue("udp UNCONN 300 0 *:53 *:*"), None);
+        let datagrams = from_ss("udp UNCONN 300 0 *:53 *:*").unwrap().unwrap();
+        assert_eq!((datagrams.queue, datagrams.unread), (None, Some(300)));
     }
 }

@@ -38,6 +38,10 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             by: Wayless::NoAdvertisements(_) | Wayless::Ipv6Off(_),
             ..
         } => "sysctl of the node",
+        Obstacle::Wayless {
+            by: Wayless::NoIpv6,
+            ..
+        } => "the kernel's command line",
         Obstacle::RouteBack { home: Some(_), .. } => "the CNI configuration of the node",
         Obstacle::RouteBack { home: None, .. }
         | Obstacle::DeadNextHop { .. }
@@ -50,6 +54,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::NoGateway { .. }
         | Obstacle::SameNetwork { .. }
         | Obstacle::Duplicate { .. }
+        | Obstacle::NoLocalRoute { inside: None, .. }
         | Obstacle::HomeGone { .. } => "addresses of the node",
         Obstacle::Isolated { .. }
         | Obstacle::OnLink { .. }
@@ -103,6 +108,9 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             inside: Some(_), ..
         }
         | Obstacle::FullQueue { .. }
+        | Obstacle::NoLocalRoute {
+            inside: Some(_), ..
+        }
         | Obstacle::Ttl { pod: Some(_), .. }
         | Obstacle::Unanswered {
             inside: Some(_), ..
@@ -160,6 +168,18 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Forgotten { key, usual } => Fix::on_node(
             "Set the timeout in seconds, also in /etc/sysctl.d.",
             format!("sysctl -w {key}={usual}"),
+        ),
+        Obstacle::ReversePath {
+            loose: true,
+            source,
+            link,
+            ..
+        } => Fix::on_node(
+            "Give the node a route to the source by that link. Without one, only rp_filter 0, of the link and of `all`, lets the packets in.",
+            format!(
+                "ip route get {source}; sysctl net.ipv4.conf.all.rp_filter {}",
+                sysctl_of(link, "rp_filter")
+            ),
         ),
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
         Obstacle::NoLocalPort {
@@ -441,6 +461,15 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             };
             Fix::kubectl(text, "kubectl get configmaps -A -l app=flannel -o yaml")
         }
+        Obstacle::OffTunnel {
+            state: TunnelState::OtherPort { .. },
+            link,
+            ..
+        } => Fix::on_node(
+            "Give the tunnels of all nodes one UDP port in the network plugin's configuration, and restart its pods: a link keeps the port \
+             that it was made with.",
+            format!("ip -d link show {link}"),
+        ),
         Obstacle::NoPeer {
             agent: Some(agent), ..
         } => {
@@ -524,6 +553,20 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 format!("kubectl -n {namespace} delete pod {name}"),
             )
         }
+        Obstacle::NoLocalRoute {
+            address,
+            link,
+            inside,
+        } => {
+            let command = format!("ip route add local {address} dev {link} table local");
+            Fix::on_node(
+                "Add the route that the kernel makes when a link gets an address, and find out what deleted it.",
+                match inside {
+                    Some((_, pid)) => format!("nsenter --net=/proc/{pid}/ns/net {command}"),
+                    None => command,
+                },
+            )
+        }
         Obstacle::OwnEnd { pid, at, end, .. } if at == end => Fix::on_node(
             "Remove the address from the pod's network, and from what sets it there.",
             format!(
@@ -587,6 +630,13 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             by: Wayless::Down(link),
             ..
         } => link_up(link),
+        Obstacle::Wayless {
+            by: Wayless::NoIpv6,
+            ..
+        } => Fix::said(
+            "Remove ipv6.disable=1 from the kernel's command line, or load module ipv6, and restart the machine; or give the Services IPv4 \
+             alone (ipFamilyPolicy SingleStack).",
+        ),
         Obstacle::Wayless {
             by: Wayless::Ipv6Off(link),
             ..
@@ -882,6 +932,10 @@ fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Fix {
         Odd::LeftOver { link, .. } => Fix::on_node(
             "Remove the link, if nothing on the node needs it.",
             format!("ip link del {link}"),
+        ),
+        Odd::OtherTable { table } => Fix::on_node(
+            "Find out what fills the table, and let it leave the ranges of this cluster's pods to table main.",
+            format!("ip route show table {table}"),
         ),
     }
 }

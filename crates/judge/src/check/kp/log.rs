@@ -82,6 +82,11 @@ const FIXES: &[(&str, &str)] = &[
         "signal: killed",
         "Raise the memory limit of kube-proxy's container: the kernel killed the tool that kube-proxy ran, for want of memory.",
     ),
+    (
+        "segmentation fault",
+        "The tool that kube-proxy runs crashes. The nft in its image does so on sets that a newer nft wrote in any table: remove these \
+         (`kpx doctor KP16` names them), or upgrade kube-proxy to 1.37, then restart it.",
+    ),
     ("memory allocation problem", NO_MEMORY),
     ("cannot allocate memory", NO_MEMORY),
     (

@@ -11,7 +11,7 @@ use crate::check::{
 use kpx_node::backend::Mode;
 use kpx_node::cluster::flags::Flags;
 use kpx_node::cluster::release::Change;
-use kpx_node::cluster::{Container, Node, Service};
+use kpx_node::cluster::{Container, Node, Pod, Service};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::desired::NEEDS;
@@ -503,11 +503,16 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
         all.add(outside());
         return all.verdict();
     }
+    let own = own_addresses(facts).unwrap_or_default();
     let mut findings = Vec::new();
     for text in &node.spec.pod_cidrs {
         let Ok(pods) = text.parse::<Cidr>() else {
             continue;
         };
+        // The network plugin may have ranges of its own, and leave this one unused.
+        if !own.is_empty() && !own.iter().any(|(_, ip)| pods.contains(*ip)) {
+            continue;
+        }
         let same = ours
             .iter()
             .flatten()
@@ -563,6 +568,16 @@ fn at_cluster_ips(facts: &Facts<'_>, family: Family) -> Vec<ServiceRef> {
     all.map(ServiceRef::from).collect()
 }
 
+/// Returns the pods of this node that have addresses of their own, with these.
+fn own_addresses<'f>(facts: &'f Facts<'_>) -> Result<Vec<(&'f Pod, IpAddr)>, Gap> {
+    let here = Some(facts.called()?);
+    let pods = facts.node.pods()?.iter();
+    let pods = pods.filter(|pod| pod.spec.node_name == here && !pod.spec.host_network);
+    Ok(pods
+        .flat_map(|pod| pod.addresses().map(move |ip| (pod, ip)))
+        .collect())
+}
+
 /// Returns a warning if pods of this node have addresses outside `ours`: the network plugin of a Node without podCIDR chooses
 /// them.
 fn pods_outside(
@@ -571,11 +586,7 @@ fn pods_outside(
     setting: Proof,
     cluster_cidr: &str,
 ) -> Verdict {
-    let here = Some(facts.called()?);
-    let pods = facts.node.pods()?.iter();
-    let pods = pods.filter(|pod| pod.spec.node_name == here && !pod.spec.host_network);
-    let addresses = pods.flat_map(|pod| pod.addresses().map(move |ip| (pod, ip)));
-    let addresses: Vec<_> = addresses.collect();
+    let addresses = own_addresses(facts)?;
     if addresses.is_empty() {
         let why = "the Node has no podCIDR, and no pod of it has an address of its own";
         return Err(Gap::NotApplicable(why.to_owned()));

@@ -607,6 +607,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Taken { address, .. }
         | Obstacle::SameTunnelEnd { address, .. }
         | Obstacle::HomeGone { address, .. }
+        | Obstacle::NoLocalRoute { address, .. }
         | Obstacle::ForeignTunnelEnd { address, .. }
         | Obstacle::InnerTunnelEnd { address, .. }
         | Obstacle::OtherMac { address, .. }
@@ -655,6 +656,7 @@ fn about(what: &Obstacle) -> Subject {
             },
             Wayless::Down(link) => Subject::link(link),
             Wayless::NoAdvertisements(link) => Subject::sysctl(accept_ra_of(link)),
+            Wayless::NoIpv6 => Subject::sysctl(disable_ipv6_of("all")),
             Wayless::Ipv6Off(link) => Subject::sysctl(disable_ipv6_of(link)),
         },
     }

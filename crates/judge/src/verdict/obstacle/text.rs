@@ -31,12 +31,22 @@ impl fmt::Display for Obstacle {
                 f,
                 "{key} is 0, so the node forgets connections at once and does not translate their replies back"
             ),
-            Self::ReversePath { link, source, back } => {
+            Self::ReversePath {
+                link,
+                source,
+                back,
+                loose,
+            } => {
+                let which = if *loose { "loose" } else { "strict" };
                 write!(
                     f,
-                    "the strict rp_filter of {link} drops packets from {source}: "
+                    "the {which} rp_filter of {link} drops packets from {source}: "
                 )?;
                 match back {
+                    Some(back) if *loose => write!(
+                        f,
+                        "the route back leads by {back}, and {link} has no IPv4 address"
+                    ),
                     Some(back) => write!(f, "the route back leads by {back}"),
                     None => f.write_str("no route leads back"),
                 }
@@ -237,6 +247,16 @@ impl fmt::Display for Obstacle {
             ),
             Self::OffTunnel {
                 link,
+                state: TunnelState::OtherPort { own, other },
+                node,
+                ..
+            } => write!(
+                f,
+                "{link} receives at UDP port {own}, but node {node} sends to port {other}: each drops what the other sends through the \
+                 tunnel"
+            ),
+            Self::OffTunnel {
+                link,
                 state,
                 node,
                 to,
@@ -252,6 +272,7 @@ impl fmt::Display for Obstacle {
                         "no route leads to {to} by {by}, the address of its node, as flannel sets it (host-gw)"
                     ),
                     TunnelState::OtherNetwork { .. } => write!(f, "{link} has another VNI"),
+                    TunnelState::OtherPort { .. } => write!(f, "{link} has another UDP port"),
                 }?;
                 write!(
                     f,
@@ -278,6 +299,21 @@ impl fmt::Display for Obstacle {
                 f,
                 "pod {pod} of endpoint {at} has lost its address: no network of a pod on this node has it"
             ),
+            Self::NoLocalRoute {
+                address,
+                link,
+                inside,
+            } => {
+                let whose = match inside {
+                    Some((_, pid)) => format!("of the pod (process {pid})"),
+                    None => "of the node".to_owned(),
+                };
+                write!(
+                    f,
+                    "{link} {whose} has {address}, but table local there has no route to it, so the kernel does not take it for its own: \
+                     it neither answers ARP for it nor takes packets to it"
+                )
+            }
             Self::HomeGone { address, node, .. } => write!(
                 f,
                 "no link of this machine has {address}, the address of its Node {node}, so what other nodes send to its pods does not \
@@ -375,6 +411,12 @@ impl fmt::Display for Obstacle {
                 f,
                 "the node has no default route of IPv6: it forwards, and {} is 1, so the kernel ignores router advertisements",
                 accept_ra_of(link)
+            ),
+            Self::Wayless {
+                by: Wayless::NoIpv6,
+                ..
+            } => f.write_str(
+                "this node's kernel runs without IPv6: it has no IPv6 address, not even ::1, and none of IPv6's sysctls",
             ),
             Self::Wayless {
                 by: Wayless::Ipv6Off(link),
@@ -670,10 +712,24 @@ impl fmt::Display for Obstacle {
                     "{DEFAULT_TTL} is {ttl}{whose}, so packets end before they reach the endpoint"
                 )
             }
-            Self::FullQueue { at, waiting, most } => write!(
-                f,
-                "the program at {at} takes no connections: {waiting} wait for it, and no more than {most} may"
-            ),
+            Self::FullQueue {
+                at,
+                waiting,
+                most,
+                of_sockets: (full, all),
+            } => {
+                if full == all {
+                    write!(f, "the program at {at} takes no connections")?;
+                } else {
+                    write!(
+                        f,
+                        "{full} of the {all} sockets that share port {} at {at} {} no connections",
+                        at.port(),
+                        if *full == 1 { "takes" } else { "take" }
+                    )?;
+                }
+                write!(f, ": {waiting} wait for it, and no more than {most} may")
+            }
             Self::Further {
                 which, to, reason, ..
             } => match which {

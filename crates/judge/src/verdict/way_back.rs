@@ -1,0 +1,128 @@
+//! The way by which a reply leaves a node: routing policy rules may lead it elsewhere than the packet came from, and what stops the
+//! node's own packets on that way stops the reply, too.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::judge::{Judge, Question};
+use super::ports::REPLY_PORT;
+use super::{Fate, Fault, Missing, Obstacle, Which};
+use crate::trace::region::Asked;
+use crate::trace::route::Lookup;
+use crate::trace::{Entry, Flow, Outcome, Reply};
+use kpx_node::net::Family;
+use kpx_node::node::routes::PolicyRule;
+
+impl Judge<'_> {
+    /// Returns the reply that leaves this node for the client by another way than the packet came, if routing policy rules lead it there,
+    /// with its fault.
+    pub(super) fn led_back(
+        &self,
+        question: Question<'_>,
+        reply: &Reply,
+    ) -> Option<(Outcome, Fault)> {
+        let mut rules = self.node.rules().ok()?.all.iter();
+        let leaves_here = reply.flow.entry != Entry::Outside && question.flow.entry != Entry::Host;
+        if !leaves_here || !rules.any(is_special) {
+            return None;
+        }
+        let family = Family::of(reply.flow.destination);
+        let ends = self.back(family).reply(reply);
+        let mut arriving = ends.into_iter().filter(|end| end.verdict.arrives());
+        arriving.find_map(|end| {
+            let fault = self.on_the_way_back(question, &end)?;
+            Some((end, fault))
+        })
+    }
+
+    /// Returns what keeps a reply with the outcome `end` from the node or the machine to which it leaves: the first that does so
+    /// certainly, else the first doubt.
+    pub(super) fn on_the_way_back(&self, question: Question<'_>, end: &Outcome) -> Option<Fault> {
+        let (to, _) = end.destination;
+        if self.ends_here(end) {
+            return None;
+        }
+        let flow = Flow {
+            entry: Entry::Pod,
+            source: Some(end.source),
+            destination: to,
+            port: REPLY_PORT,
+            established: true,
+            ..question.flow.clone()
+        };
+        let back = Question {
+            flow: &flow,
+            port: None,
+        };
+        let asked: [&dyn Fn() -> Option<Fault>; 7] = [
+            &|| self.led_elsewhere(question, end),
+            &|| self.broken_link(back, end),
+            &|| self.unanswered(back, end),
+            &|| self.stopped_tunnel(back, end),
+            &|| self.home_gone(end),
+            &|| self.off_tunnel(end),
+            &|| self.same_tunnel_end(end),
+        ];
+        let mut doubt = None;
+        for ask in asked {
+            match ask() {
+                Some(fault) if fault.fate() != Fate::Unknown => return Some(fault),
+                unsure => doubt = doubt.or(unsure),
+            }
+        }
+        doubt
+    }
+
+    /// Returns the fault of a reply that a route leads past the link, the Node or the network of the client.
+    fn led_elsewhere(&self, question: Question<'_>, end: &Outcome) -> Option<Fault> {
+        let (to, _) = end.destination;
+        let out = end.leaves_by()?;
+        if self.places.is_pod_here(to) == Some(true) {
+            let home = self.router.home(Asked::new(to, None), &[out])?;
+            let gateway = end.gateway.filter(|by| self.places.own(*by).is_none())?;
+            let reason = format!(
+                "it leaves the node by {out} via {gateway}, and not by {home}, the link of that pod"
+            );
+            return Some(Fault::Obstacle(Box::new(Obstacle::Further {
+                which: Which::Reply,
+                from: end.sent_from,
+                to,
+                reason,
+                missing: None,
+                by: None,
+            })));
+        }
+        if let Some((name, _)) = self.peers().with_pod(to) {
+            return self.stray_to(SocketAddr::new(to, 0), name, out, end.gateway);
+        }
+        let gateway = end.gateway?;
+        let why = if self.is_next_to(to) {
+            "although it is in a network of this node".to_owned()
+        } else {
+            let usual = self.usual_gateway(to)?;
+            if question.flow.entry != Entry::Outside || usual == Some(gateway) {
+                return None;
+            }
+            let way = usual.map_or_else(|| "directly".to_owned(), |by| format!("via {by}"));
+            format!("while what the node itself sends there leaves {way}")
+        };
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "replies to {to} leave by {out} via {gateway}, {why}: whether they reach it is unknown"
+        ))))
+    }
+
+    /// Returns the gateway of what the node itself sends to `to`, `Some(None)` if it needs none; `None` if no route leads there.
+    fn usual_gateway(&self, to: IpAddr) -> Option<Option<IpAddr>> {
+        let route = self.router.found(Lookup::to(Asked::new(to, None)));
+        Some(route.ok().flatten()?.gateway)
+    }
+}
+
+/// Returns whether `rule` is none of those with which every machine begins.
+fn is_special(rule: &PolicyRule) -> bool {
+    let table = rule.table.as_deref();
+    let is_default = matches!(
+        table,
+        Some("local" | "main" | "default" | "255" | "254" | "253")
+    );
+    !is_default || !rule.action.is_empty()
+}
