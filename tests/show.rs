@@ -750,7 +750,7 @@ async fn a_planned_migration_begins_with_its_loss() {
             .find(text)
             .unwrap_or_else(|| panic!("{text}: {ran}"))
     };
-    assert!(at("expected loss of connections") < at("WARNING KP09"));
+    assert!(at("cost of the switch: lost connections") < at("WARNING KP09"));
     assert!(at("WARNING KP09") < at("configuration: "));
 }
 

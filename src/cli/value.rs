@@ -131,7 +131,7 @@ pub(crate) const fn repaired() -> Choice<Part> {
         (
             "conntrack",
             Part::Conntrack,
-            "connections that no endpoint answers; only if named",
+            "conntrack entries of dead endpoints; only if named",
         ),
     ])
 }
@@ -275,7 +275,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "s" => number,
         "m" => number * 60.0,
         "h" => number * 3600.0,
-        _ => return Err("expected one of the units ms, s, m and h".to_owned()),
+        _ => return Err("expected a unit: ms, s, m or h, such as 5s or 2m".to_owned()),
     };
     Duration::try_from_secs_f64(seconds).map_err(|_| "the duration is out of range".to_owned())
 }
@@ -290,7 +290,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         "KiB" | "Ki" => 1 << 10,
         "MiB" | "Mi" => 1 << 20,
         "GiB" | "Gi" => 1 << 30,
-        _ => return Err("expected one of the units KiB, MiB and GiB".to_owned()),
+        _ => return Err("expected a unit: KiB, MiB or GiB, such as 500MiB".to_owned()),
     };
     number
         .checked_mul(unit)

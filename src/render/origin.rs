@@ -58,7 +58,7 @@ impl Origin {
         match (self.source, self.time) {
             (OriginSource::Machine, _) => "now".to_owned(),
             (OriginSource::Recording, Some(time)) => format!("recording of {}", time.as_said()),
-            (OriginSource::Recording, None) => "recording without a time".to_owned(),
+            (OriginSource::Recording, None) => "recording, time unknown".to_owned(),
         }
     }
 }
@@ -115,7 +115,7 @@ mod tests {
         };
         assert_eq!(
             unknown.line(),
-            "unknown node, recording without a time, mode unknown"
+            "unknown node, recording, time unknown, mode unknown"
         );
     }
 

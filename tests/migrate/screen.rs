@@ -122,7 +122,7 @@ pub(crate) async fn strategies_have_their_loss(
                 .flat_map(|strategy| ["--strategy", strategy])
                 .collect();
             let ran = dry_run(recording(from), to, &more).await;
-            let table = ran.out.split("expected loss of connections").nth(1);
+            let table = ran.out.split("cost of the switch: lost connections").nth(1);
             let table = table.unwrap();
             let rows = table.lines().skip(2).take(Strategy::ALL.len());
             let rows: Vec<Vec<&str>> = rows.map(|row| row.split_whitespace().collect()).collect();

@@ -130,7 +130,7 @@ fn meaning(difference: &Difference) -> Option<&'static str> {
             "the mode accepts NodePorts at other addresses, see nodePortAddresses"
         }
         (Target::Service(..) | Target::NodePort(_), Harm::Misled) => {
-            "the mode applies the traffic policy to other clients"
+            "the modes apply the traffic policy to different clients"
         }
         _ => return None,
     })

@@ -660,7 +660,7 @@ impl Cause {
     pub fn owner(&self) -> Option<&str> {
         match self {
             Self::ForeignRule { software, .. } => {
-                Some(software.as_deref().unwrap_or("unknown, but not kube-proxy"))
+                Some(software.as_deref().unwrap_or("unknown (not kube-proxy)"))
             }
             // What kube-proxy does not write is not its own.
             Self::Rules {

@@ -279,7 +279,8 @@ impl Cause {
             }
             Self::Finding { fix, .. } => (**fix).clone(),
             Self::Unexplained { .. } if service.is_of_api() => Some(Fix::said(
-                "An API server announces its own address as an endpoint: let it announce one at which this node reaches it                  (--advertise-address of kube-apiserver; on a machine with several addresses also --node-ip of the kubelet).",
+                "An API server announces its own address as an endpoint: if this node does not reach it there, let it announce another \
+                 address (--advertise-address of kube-apiserver; on a machine with several addresses also --node-ip of the kubelet).",
             )),
             Self::Unexplained { .. } => {
                 Some(Fix::kpx("Follow the packets rule by rule.", trace_of(at)))

@@ -16,7 +16,7 @@ use super::Item;
 #[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
 pub enum Gap {
     /// The item does not apply to this node.
-    #[error("not applicable: {0}")]
+    #[error("{0}")]
     NotApplicable(String),
     /// The bundle does not contain the item, or the run did not read it.
     #[error("{0} was not collected")]

@@ -177,9 +177,11 @@ pub(super) fn answer(report: &DoctorReport) -> (Tone, String) {
         (false, _, None) => parts.join(", "),
         (false, _, Some(planned)) => format!("{} for {planned}", parts.join(", ")),
         (true, false, None) if report.has_failing() && summary.ignored > 0 => {
-            "what explains it is ignored".to_owned()
+            "a Service fails, and its finding is ignored".to_owned()
         }
-        (true, false, None) if report.has_failing() => "no finding explains it".to_owned(),
+        (true, false, None) if report.has_failing() => {
+            "a Service fails, and no finding explains it".to_owned()
+        }
         (true, false, None) => "healthy".to_owned(),
         (true, true, None) => "inconclusive: data is missing".to_owned(),
         (true, false, Some(planned)) => format!("nothing blocks {planned}"),

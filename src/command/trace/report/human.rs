@@ -156,7 +156,7 @@ pub(super) fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
     }
 }
 
-/// Returns where packets that work go: `reaches one of 3 backends, 33.3% each; its source is kept`.
+/// Returns where packets that work go: `reaches one of 3 backends, 33.3% each; its source IP is kept`.
 fn reaches(trace: &SourceTrace) -> String {
     let outcomes = &trace.outcomes;
     let ends = ends(trace);
@@ -164,9 +164,9 @@ fn reaches(trace: &SourceTrace) -> String {
         outcomes.iter().all(|o| o.masquerade),
         outcomes.iter().any(|o| o.masquerade),
     ) {
-        (true, _) => "its source is rewritten",
-        (false, true) => "its source is rewritten for some backends",
-        (false, false) => "its source is kept",
+        (true, _) => "its source IP is replaced (SNAT)",
+        (false, true) => "its source IP is replaced for some backends (SNAT)",
+        (false, false) => "its source IP is kept",
     };
     let to = match ends.as_slice() {
         [(end, _)] => end.clone(),

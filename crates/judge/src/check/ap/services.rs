@@ -38,7 +38,7 @@ pub(super) const CHECKS: &[Check] = &[
                 .with(&["NAMESPACE", "NAME"]),
             Example::anywhere("kubectl -n NAMESPACE get pods -l SELECTOR").with(&["NAMESPACE", "SELECTOR"]),
         ],
-        fix: Text::plain("Compare the selector with the pods' labels, and find out why the pods are not ready."),
+        fix: Text::plain("Start the pods, or correct the selector: compare it with the pods' labels. If pods are not ready, read their events."),
         incidents: &["kubernetes/kubernetes#17359"],
         needs: &[&[Item::Services, Item::EndpointSlices, Item::Pods]],
         caused_by: &[],
@@ -503,7 +503,7 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
 fn labelled(facts: &Facts<'_>) -> Verdict {
     const LABEL: &str = "service.kubernetes.io/service-proxy-name";
     let services = facts.node.services()?.iter();
-    let message = "the Service's label assigns it to another proxy";
+    let message = "kube-proxy ignores this Service: its label names another proxy";
     Ok(services
         .filter_map(|service| {
             let value = service.metadata.labels.get(LABEL)?;

@@ -132,14 +132,14 @@ fn old_chains(facts: &Facts<'_>) -> Verdict {
                     (
                         Severity::Error,
                         format!(
-                            "the chain of an older release{there} jumps to a current one: when kube-proxy deletes that, every sync fails"
+                            "this chain of an old release{there} jumps to a live chain: the next change of an endpoint makes every sync fail"
                         ),
                     )
                 } else {
                     (
                         Severity::Warning,
                         format!(
-                            "the chain of an older release is left over{there}, and nothing removes it"
+                            "this chain of an old release is left over{there}, and nothing removes it"
                         ),
                     )
                 };

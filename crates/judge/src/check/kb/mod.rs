@@ -137,7 +137,7 @@ impl Bug {
     /// Returns the fix for kube-proxy `version`.
     fn fix(&self, version: Version) -> Prose {
         let upgrade = match self.fixed_after(version) {
-            Some(fixed) => format!("Upgrade kube-proxy to {fixed} or newer. Until then: "),
+            Some(fixed) => format!("Upgrade kube-proxy to {fixed} or newer. Workaround: "),
             None => "No known version fixes it. ".to_owned(),
         };
         Prose::from(upgrade).then(self.workaround)

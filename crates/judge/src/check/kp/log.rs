@@ -212,7 +212,7 @@ const FIXES: &[(&str, &str)] = &[
     ),
     (
         "set with the same name already exists",
-        "Delete the rules that use the set, destroy it with `ipset destroy SET`, and restart kube-proxy on this node: a set keeps \
+        "Delete the rules that use the set, then the set (`ipset destroy SET`), and restart kube-proxy on this node: a set keeps \
          the type that it was created with.",
     ),
     (

@@ -27,7 +27,7 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "Traffic to Service addresses from outside the cluster, or from the node itself, gets no answers.",
         why: "Traffic to a Service address that does not come from local pods is masqueraded. kube-proxy detects it \
               with clusterCIDR, or with detectLocalMode and the setting that it names. If neither covers a family, \
-              kube-proxy masquerades none of that family's traffic by source.",
+              kube-proxy keeps the source of that family's packets.",
         verify: "The setting clusterCIDR must have a prefix of each family, or detectLocalMode must name another \
               method.",
         commands: &[Example::anywhere(
@@ -152,7 +152,7 @@ fn local_traffic(facts: &Facts<'_>) -> Verdict {
     }
     Ok(blind
         .map(|state| {
-            let message = "kube-proxy cannot tell pods from clients outside, and masquerades no traffic by source";
+            let message = "kube-proxy cannot tell pods from clients outside, so it keeps all source IPs: replies may be lost";
             Finding::new(Severity::Warning, state.family, message).evidence([
                 Proof::Setting {
                     source: "kube-proxy's configuration".to_owned(),
@@ -389,8 +389,7 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
                     .evidence([Proof::setting("kube-proxy", "bindAddress", bound)])
                     .fix("Set bindAddress to 0.0.0.0 in kube-proxy's configuration, or to an address of the Node, and restart kube-proxy.");
             }
-            let message =
-                "the Node has no address of this family, so kube-proxy uses the loopback address";
+            let message = "the Node has no address of this family, so kube-proxy uses the loopback address: NodePorts may fail";
             let seen = Proof::object("node", desired.node.clone());
             let finding = Finding::new(Severity::Warning, state.family, message).evidence([seen]);
             if all_have(state.family) {

@@ -63,8 +63,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Now,
         title: "NodePorts work on localhost, which cannot be reached from outside",
-        symptom: "Connections of the node to 127.0.0.1:NODEPORT time out. Or none, until a host on the same network exploits it: daemons \
-                  that listen on 127.0.0.1 are reachable.",
+        symptom: "Connections of the node to 127.0.0.1:NODEPORT time out. Or there is no symptom: hosts on the \
+                  same network can reach daemons that listen on 127.0.0.1.",
         why: "For NodePorts on localhost kube-proxy sets route_localnet when it starts in mode iptables, with which the kernel accepts \
               packets for 127.0.0.0/8 from outside. A rule in KUBE-FIREWALL drops those from other sources.",
         verify: "If route_localnet is 1, KUBE-FIREWALL must drop packets for 127.0.0.0/8 from other sources. If it is 0 in mode iptables, \
