@@ -397,7 +397,7 @@ pub fn is_repairable(node: &NodeSnapshot<'_>) -> bool {
 pub fn rewriting_fix(node: &NodeSnapshot<'_>) -> Fix {
     restart_fix(
         node,
-        "Restart kube-proxy on this node: it writes its rules anew. kpx cannot compute all rules of this release or mode.",
+        "Restart kube-proxy on this node: it writes all its rules again. kpx cannot compute all rules of this release or mode.",
     )
 }
 
@@ -449,7 +449,7 @@ fn fix(node: &NodeSnapshot<'_>, id: &str, changes: &[Change], only: bool) -> Opt
         ),
         None if !is_repairable(node) => rewriting_fix(node),
         None => Fix::new(
-            "Check again in half a minute. If it persists, repair the differences; if they come back, restart kube-proxy on \
+            "Check again in 30 s: a sync may be running. If it persists, repair it; if it comes back, restart kube-proxy on \
              this node and read its log.",
             repair(),
         ),

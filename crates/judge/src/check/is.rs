@@ -242,7 +242,7 @@ fn set_size(facts: &Facts<'_>) -> Verdict {
             .evidence([seen]);
         findings.push(if most < MAXELEM {
             finding.fix(Fix::kpx(
-                "The set was created too small. The fix of IS02 lets kube-proxy create it anew.",
+                "The set was created too small. The fix of IS02 lets kube-proxy recreate it.",
                 ["doctor", "IS02"],
             ))
         } else {

@@ -39,7 +39,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Read the release notes, and run {} on the first node after the upgrade.",
             &[Example::kpx(&["diff"])],
         ),
-        incidents: &["KEP-5343, KEP-5495, KEP-5707: what 1.40 is to change"],
+        incidents: &["KEP-5343, KEP-5495, KEP-5707: planned changes of 1.40"],
         needs: &[VERSION],
         caused_by: &[],
         run: known_release,

@@ -698,7 +698,7 @@ impl Judge<'_> {
                 }),
                 None if matches!(holder, Holder::Node(name) if self.places.object().is_some_and(|object| object.metadata.name == *name)) => {
                     Some(Fault::Unknown(Missing::Other(format!(
-                        "{} is the address of this Node, but not of a link of this machine, as far as they are read",
+                        "{} is the address of this Node, but no link that was read on this machine has it",
                         at.ip()
                     ))))
                 }

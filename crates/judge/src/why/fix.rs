@@ -117,7 +117,7 @@ impl Cause {
             Self::SharedAddress { other, .. } => {
                 let (namespace, name) = other.split_once('/')?;
                 with(
-                    "Take the address out of one of the two Services.",
+                    "Remove the address from one of the two Services.",
                     format!("kubectl -n {namespace} edit service {name}"),
                 )
             }
@@ -153,8 +153,8 @@ impl Cause {
                 writer: Some(writer @ (Writer::Mirror | Writer::Other)),
                 ..
             } if !unnamed.is_empty() => with(
-                "Name the node of each endpoint (nodeName), or let whatever writes the endpoints do it: kube-proxy knows from nothing else \
-                 which of them are on this node. With a selector, the Service gets slices that name them.",
+                "Set the nodeName of each endpoint, or let the controller that writes the endpoints do it: kube-proxy finds the \
+                 endpoints of this node only by it. If the Service has a selector, the control plane sets it.",
                 match writer {
                     Writer::Mirror => format!("kubectl -n {namespace} edit endpoints {name}"),
                     _ => format!(
@@ -163,16 +163,16 @@ impl Cause {
                 },
             ),
             Self::NoLocalEndpoints { unnamed, .. } if !unnamed.is_empty() => with(
-                "Delete the EndpointSlices: the control plane writes them anew at once, with the nodes. Until then the Service has no \
-                 endpoints. Kubernetes 1.21 and newer names them.",
+                "Delete the EndpointSlices: the control plane recreates them at once, with the nodes. Until then the Service has \
+                 no endpoints. Kubernetes 1.21 and newer sets the nodes.",
                 format!(
                     "kubectl -n {namespace} delete endpointslices -l kubernetes.io/service-name={name}"
                 ),
             ),
             Self::NoLocalEndpoints { ending, .. } if !ending.is_empty() => {
-                let text = "During a rolling update nothing is to be repaired: load balancers send new connections to other nodes as soon as \
-                            their health checks fail here. Without health checks, let the pod serve while it terminates (a preStop hook that \
-                            waits), and start its successor on this node first.";
+                let text = "During a rolling update there is nothing to fix: load balancers send new connections to other nodes \
+                            as soon as their health checks fail here. Without health checks, let the pod serve while it \
+                            terminates (a preStop hook that waits), and start its successor on this node first.";
                 with(
                     text,
                     match ending.iter().find_map(|ending| ending.split_once('/')) {
@@ -429,8 +429,8 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             };
             return match (slices.first(), writer) {
                 (_, Writer::Mirror) => Fix::kubectl(
-                    "Give the port of the Endpoints object, of which the EndpointSlice is a mirror, the name of the Service's \
-                     port: kube-proxy joins them by name.",
+                    "Give the port of the Endpoints object, which the EndpointSlice mirrors, the name of the Service's port: \
+                     kube-proxy matches them by name.",
                     pods(&format!("edit endpoints {name}")),
                 ),
                 (Some(slice), _) => {

@@ -643,7 +643,7 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             listed(slices)
         ),
         Lack::SelectorUnread { unready } => format!(
-            "{subject} has no {of_family}endpoints{since}; its selector is not shown, so which pods it is to have is unknown{}",
+            "{subject} has no {of_family}endpoints{since}; its selector is not shown, so the pods that it selects are unknown{}",
             of_namespace(unready)
         ),
         Lack::StatesUnread { selector, unready } => format!(

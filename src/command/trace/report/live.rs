@@ -285,7 +285,7 @@ fn ended(end: &SeenEnd) -> String {
         } => format!("reached {destination} on this node from {source}"),
         SeenEnd::Dropped => "was dropped or rejected".to_owned(),
         SeenEnd::Vanished => {
-            "was not seen behind its last step: routing or something beside the rules took it"
+            "was not seen behind its last step: routing, or software other than the rules, took it"
                 .to_owned()
         }
     }

@@ -102,8 +102,8 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Now,
         title: "No Service is assigned to another proxy by its label",
         symptom: "A Service has endpoints but no rules on any node.",
-        why: "kube-proxy ignores Services with the label service.kubernetes.io/service-proxy-name: other software is \
-              to serve them.",
+        why: "kube-proxy ignores Services with the label service.kubernetes.io/service-proxy-name: another proxy has to serve \
+              them.",
         verify: "Look for the label if a Service has no rules.",
         commands: &[
             Example::anywhere("kubectl get services -A -l service.kubernetes.io/service-proxy-name"),
@@ -332,7 +332,7 @@ fn none_listed(
         );
         return Ok(Finding::new(Severity::Warning, service, message)
             .evidence([Proof::Note(format!("{}: pods match: {}", name_of(service), listed(&all.shown())))])
-            .fix("Give the cluster's pods addresses of that family, or create the Service anew with a family that they have (ipFamilies)."));
+            .fix("Give the cluster's pods addresses of that family, or recreate the Service with a family that they have (ipFamilies)."));
     }
     let matching = all;
     if are_slices && matching.ready.is_empty() {

@@ -33,8 +33,8 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("pgrep -a 'cilium-agent|calico-node|calico-felix'"),
         ],
         fix: Text::plain(
-            "If the service proxy is to stay, start its agent again. If it was removed, drain and reboot the node: a reboot \
-             removes programs and maps.",
+            "To keep the service proxy, start its agent again. If it was removed, drain and reboot the node: a reboot removes \
+             programs and maps.",
         ),
         incidents: &[
             "cilium/cilium-cli#1340: no way back is documented",
@@ -129,8 +129,8 @@ fn orphaned(facts: &Facts<'_>, of: &EbpfProxy) -> Finding {
     finding
         .evidence([Proof::Note(beside.to_owned())])
         .fix(format!(
-            "If {proxy} is to serve Services, start its agent again. If it was removed, keep kube-proxy and remove these \
-             programs: drain and reboot the node, which removes programs and maps."
+            "To let {proxy} serve Services, start its agent again. If it was removed, keep kube-proxy and remove these programs: \
+             drain and reboot the node, which removes programs and maps."
         ))
 }
 

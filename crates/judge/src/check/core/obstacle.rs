@@ -127,15 +127,15 @@ pub(in crate::check) const HOME_GONE: &str = "Give the machine its address back,
     several, so that the Node gets the new one; then restart the network plugin's pod here.";
 
 /// What to do where two Nodes have the same range of pods.
-pub(in crate::check) const RANGE_OF_ITS_OWN: &str = "Drain the Node that is not to keep the range, delete its object, and let the machine \
-    register anew: it then gets a range of its own.";
+pub(in crate::check) const RANGE_OF_ITS_OWN: &str = "Drain the Node that loses the range, delete its object, and let the machine \
+    register again: it then gets its own range.";
 
 /// What to do where a link does not answer ARP.
 const ARP_ON: &str = "Turn ARP on at the link, and find out what turned it off.";
 
 /// What to do where rules of a pod redirect packets to a port at which nothing listens.
-const SIDECAR: &str = "A proxy in the pod (a service mesh's sidecar) is to listen at port {}: look at its container, restart the pod, and \
-    let the sidecar start before the application.";
+const SIDECAR: &str = "A proxy in the pod (a service mesh's sidecar) should listen at port {}: check its container, restart the \
+    pod, and let the sidecar start before the application.";
 
 /// Returns the fix of a range of client ports that is too small.
 pub(in crate::check) fn port_range_fix() -> Fix {
@@ -351,7 +351,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
             Arp::Unsolicited(by) if by.closes => {
                 let command = accepting(by, Family::V6, "-p icmpv6", "meta l4proto ipv6-icmp");
-                let text = "Accept ICMPv6, of which IPv6 needs neighbour discovery and Packet Too Big, also in the configuration of the \
+                let text = "Accept ICMPv6 (IPv6 needs neighbour discovery and Packet Too Big), also in the configuration of the \
                             firewall.";
                 Fix::on_node(text, command.unwrap_or_else(|| by.listing.clone()))
             }
@@ -416,7 +416,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("ping -c 1 -I {link} {address}"),
         ),
         Obstacle::OnLink { link, .. } => Fix::on_node(
-            "Give the pods a network outside the range of Services in the network plugin's configuration, and create them anew.",
+            "Give the pods a network outside the range of Services in the network plugin's configuration, and recreate them.",
             format!("ip -4 address show {link}; cat /etc/cni/net.d/*"),
         ),
         Obstacle::TwoPods {
@@ -489,8 +489,8 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             inside: Some((_, pid)),
             ..
         } => Fix::on_node(
-            "The address of the link was changed after the pod was made. Keep it in a .link file of systemd (MACAddressPolicy=none for \
-             veth links) and make the pod anew. Until then:",
+            "The address of the link was changed after the pod was made. Keep it in a .link file of systemd \
+             (MACAddressPolicy=none for veth links) and recreate the pod. Until then:",
             format!(
                 "nsenter --net=/proc/{pid}/ns/net ip neigh replace {address} lladdr {mac} dev {link} nud permanent"
             ),

@@ -82,17 +82,20 @@ const LOCALIZE: &str = "The rule is for packets to this machine, but names no ad
 const OF_SET: &str = "The rule stops what is in the set: take the address out of it, here and in what fills it, rather than delete the rule.";
 
 /// What to do about a rule that stops what is not in a set.
-const BUT_OF_SET: &str = "The rule stops what is not in the set: add the address to it, here and in what fills it, rather than delete the rule.";
+const BUT_OF_SET: &str = "The rule stops addresses that are not in the set: keep it, and add the address to the set, here and \
+     where the set is configured.";
 
 const POLICIES: &str = "kubectl get networkpolicies -A";
 /// What to do about Calico's rule for addresses of Services.
-const CIDR_BLOCK: &str = "Calico drops packets to ranges of Services that nothing translates, and one of the ranges in its BGPConfiguration \
-    (serviceClusterIPs, serviceExternalIPs, serviceLoadBalancerIPs) has other addresses, too: leave that range out, or make it smaller.";
+const CIDR_BLOCK: &str = "Calico drops packets to ranges of Services that nothing translates, and one of the ranges in its \
+    BGPConfiguration (serviceClusterIPs, serviceExternalIPs, serviceLoadBalancerIPs) has other addresses, too: remove that \
+    range, or make it smaller.";
 const BGP_CONFIGURATION: &str =
     "kubectl get bgpconfigurations.crd.projectcalico.org default -o yaml";
 /// What to do about Calico's rules for a link of the node.
-const HOST_ENDPOINT: &str = "A HostEndpoint of Calico covers the link, and its GlobalNetworkPolicies, those with applyOnForward or preDNAT in \
-    particular, decide what passes: allow these packets in one, if they are to pass. A NetworkPolicy does not.";
+const HOST_ENDPOINT: &str = "A HostEndpoint of Calico covers the link, and its GlobalNetworkPolicies, those with applyOnForward \
+    or preDNAT in particular, decide what passes: to let these packets pass, allow them in one. A NetworkPolicy has no effect \
+    here.";
 const HOST_ENDPOINTS: &str = "kubectl get hostendpoints.crd.projectcalico.org,globalnetworkpolicies.crd.projectcalico.org -o yaml";
 /// What to do about kube-router's mark, which clears that of kube-proxy.
 const CLEARS_MARK: &str = "kube-router clears the bit 0x4000 of the mark, with which kube-proxy says what to masquerade: upgrade kube-router \
@@ -253,7 +256,7 @@ pub fn rule_fix(by: &By) -> Fix {
         };
     }
     if let Some(policies) = &by.policies {
-        let text = "A NetworkPolicy applies to the pod, and none allows these packets: allow them in one, if they are to pass.";
+        let text = "A NetworkPolicy applies to the pod, and none allows these packets: to let them pass, allow them in one.";
         let line = match policies.iter().find_map(|policy| policy.split_once('/')) {
             Some((namespace, name)) => format!("kubectl -n {namespace} edit networkpolicy {name}"),
             None => POLICIES.to_owned(),
@@ -410,8 +413,8 @@ fn source_fix(by: &By) -> Option<Fix> {
 /// Returns what to do about `limit`, beyond which the rule drops connections.
 pub fn limit_fix(limit: &Limit, by: &By) -> Fix {
     let text = if limit.is_shared {
-        "Raise the limit, or give each client one of its own, where the rule is configured: all clients share it, and this is no protection \
-         from one that floods. Until then, remove the rule."
+        "All clients share the limit, so it does not protect from one client that floods. Where the rule is configured, raise \
+         the limit, or give each client its own. Until then, remove the rule."
     } else {
         "Raise the limit where the rule is configured, if it is not to stop these clients. Until then, remove the rule."
     };
@@ -428,8 +431,8 @@ fn of_host(who: &str, pod: &str) -> Fix {
         None => ("-A".to_owned(), "a pod"),
     };
     let text = format!(
-        "{who} applies the policies of {name}, which uses the host's network, to the whole node: leave the pod out of their podSelector, or \
-         upgrade {who} (k3s contains it) to a release that leaves such pods alone."
+        "{who} applies the policies of {name}, which uses the host's network, to the whole node: exclude the pod from their \
+         podSelector, or upgrade {who} (k3s contains it) to a release that ignores such pods."
     );
     Fix::kubectl(text, format!("kubectl {namespace} get networkpolicies"))
 }
@@ -445,9 +448,9 @@ fn is_of_host_endpoint(chain: &str) -> bool {
 /// Returns the fix of a rule in the node's own network that `who`, a service mesh, wrote for `pod`, which uses that network.
 fn of_mesh(who: &str, pod: &str, rule: &Rule) -> Fix {
     let text = format!(
-        "{who} set up its proxy for {pod}, which uses the host's network, and so for the whole node: take the pod out of the mesh \
-         (linkerd.io/inject: disabled, sidecar.istio.io/inject: \"false\"), let it start again, and remove the rules, which nothing else \
-         removes before the node restarts."
+        "{who} set up its proxy for {pod}, which uses the host's network, and so for the whole node: take the pod out of the \
+         mesh (linkerd.io/inject: disabled, sidecar.istio.io/inject: \"false\"), restart it, and remove the rules: nothing else \
+         removes them before the node restarts."
     );
     let tool = tool(IptablesBackend::InUse, rule.family);
     Fix::on_node(text, format!("{tool} -t {} -F {}", rule.table, rule.chain))

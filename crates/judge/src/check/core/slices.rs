@@ -64,8 +64,8 @@ impl Writer {
         };
         match self {
             Self::Controller => Fix::kubectl(
-                "kube-controller-manager updates EndpointSlices: check that it runs and holds the lease. A slice that is \
-                 deleted is created again.",
+                "kube-controller-manager updates EndpointSlices: check that it runs and holds the lease. It recreates a slice \
+                 that you delete.",
                 "kubectl -n kube-system get lease kube-controller-manager -o yaml",
             ),
             Self::Former => Fix::kubectl(
@@ -73,7 +73,7 @@ impl Writer {
                 with("delete"),
             ),
             Self::Mirror => Fix::kubectl(
-                "Correct the Endpoints object, of which the EndpointSlice is a mirror.",
+                "Correct the Endpoints object: the EndpointSlice mirrors it.",
                 format!("kubectl -n {namespace} edit endpoints {service}"),
             ),
             Self::Other => Fix::kubectl(

@@ -142,8 +142,8 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "kube-proxy exits whenever it starts, and nothing updates the node's rules.",
         why: "kube-proxy refuses a mode that its release does not have. The nftables mode exists since 1.29, and needs the \
               feature gate NFTablesProxyMode, which is off by default up to 1.30 and cannot be off from 1.33. The ipvs mode \
-              needs the gate KubeProxyIPVS since 1.37, which is on by default. It refuses values of other fields as well; \
-              one that runs keeps the configuration that it has read.",
+              needs the gate KubeProxyIPVS since 1.37, which is on by default. It also refuses values of other fields. A running \
+              kube-proxy keeps the configuration that it has read.",
         verify: "Compare kube-proxy's version and the gates in its configuration.",
         commands: &[
             Example::anywhere(

@@ -25,7 +25,7 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "The node's rules stay as they were; kube-proxy is in CrashLoopBackOff.",
         why: "Since 1.26 kube-proxy exits if it cannot run in the configured mode. Other causes are an invalid \
               setting, too little memory, and an unreachable API server.",
-        verify: "The container must not be waiting, nor restart again and again.",
+        verify: "The container must not be waiting, nor restart repeatedly.",
         commands: &[
             Example::anywhere("kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide"),
             Example::anywhere("kubectl -n kube-system logs POD --previous | tail").with(&["POD"]),
@@ -481,8 +481,8 @@ fn healthy(facts: &Facts<'_>) -> Verdict {
 fn revive(facts: &Facts<'_>) -> Fix {
     restart_fix(
         facts.node,
-        "Read the end of kube-proxy's log, which may show what its sync waits for, then restart kube-proxy on this node: it writes \
-         its rules anew.",
+        "Read the end of kube-proxy's log, which may show what its sync waits for, then restart kube-proxy on this node: it \
+         writes all its rules again.",
     )
 }
 

@@ -61,8 +61,9 @@ const UNREACHED: &str =
 const BY_PROXY: &str = "Add the API server's address to NO_PROXY in the environment of kube-proxy's container, and restart it: an HTTP proxy \
     (HTTPS_PROXY) refuses its connections.";
 
-const UNRESOLVED: &str = "Let the node resolve the name of the API server: the message names the resolver. If that is the cluster's own DNS, \
-    kube-proxy, which is to serve it, needs another one (dnsPolicy Default).";
+const UNRESOLVED: &str = "Let the node resolve the name of the API server: the message names the resolver. If that is the \
+    cluster's own DNS, kube-proxy needs another resolver (dnsPolicy Default): cluster DNS works only after kube-proxy has \
+    started.";
 
 const NO_MEMORY: &str = "Raise the memory limit of kube-proxy's container, or find out what uses up the memory of the node.";
 
@@ -205,7 +206,7 @@ const FIXES: &[(&str, &str)] = &[
     ),
     (
         "adding entry ",
-        "Find out why `ipset` refuses entries, by adding the one of the message by hand: its release must fit the kernel (`ipset \
+        "Find out why `ipset` refuses entries: add the entry of the message by hand; its release must fit the kernel (`ipset \
          version`), the modules of the sets' types must be loaded (`modprobe -a ip_set_hash_ip ip_set_hash_ipport \
          ip_set_hash_ipportip ip_set_hash_ipportnet ip_set_bitmap_port`), and a set that an older release made may have another \
          type (`ipset list -t`). Repair the sets only then.",
@@ -727,8 +728,8 @@ fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
         })
         .collect();
     Some(Fix::kubectl(
-        "Give kube-proxy's ClusterRole the rights that it lacks: other requests of kube-proxy are not refused, so the role is bound. An API \
-         server that starts gives system:node-proxier its own rules again.",
+        "Give kube-proxy's ClusterRole the rights that it lacks: other requests of kube-proxy are not refused, so the role is \
+         bound. The API server restores the default rules of system:node-proxier when it starts.",
         format!(
             "kubectl patch clusterrole system:node-proxier --type=json -p '[{}]'",
             rules.join(",")

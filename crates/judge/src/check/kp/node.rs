@@ -49,9 +49,9 @@ pub(super) const CHECKS: &[Check] = &[
         title: "kube-proxy's configuration has the prefixes and links of the pods",
         symptom: "Traffic between pods is masqueraded, or external traffic is not; network policies see wrong source \
               addresses.",
-        why: "With clusterCIDR kube-proxy treats traffic from these prefixes as traffic of pods. If this node's pods \
-              have other prefixes or another IP family, every masquerading decision is wrong. So it is if the link that \
-              detectLocal names does not exist.",
+        why: "With clusterCIDR kube-proxy treats traffic from these prefixes as traffic of pods. If this node's pods have other \
+              prefixes or another IP family, every masquerading decision is wrong. The same holds if the link that detectLocal \
+              names does not exist.",
         verify: "The Node's podCIDRs must lie in clusterCIDR, family by family; the links that detectLocal names must exist.",
         commands: &[
             Example::anywhere("kubectl get node NAME -o jsonpath='{.spec.podCIDRs}'")
@@ -83,10 +83,9 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Now,
         title: "kube-proxy uses the name of its own Node",
         symptom: "Services with a Local traffic policy get no traffic on this node: its endpoints do not count as local.",
-        why: "kube-proxy finds its Node, and its local endpoints, by name: the flag --hostname-override, else the \
-              setting hostnameOverride, else the name of the machine. If no Node has this name, every endpoint counts \
-              as remote. If another Node has it, as where all nodes share a ConfigMap with one name, the endpoints of that \
-              Node count as local.",
+        why: "kube-proxy finds its Node, and its local endpoints, by name: the flag --hostname-override, else the setting \
+              hostnameOverride, else the name of the machine. If no Node has this name, every endpoint counts as remote. If \
+              another Node has it (all nodes share a ConfigMap with one name), the endpoints of that Node count as local.",
         verify: "The flag, or without it the setting, must be the name of the Node.",
         commands: &[
             Example::anywhere("kubectl get nodes"),
@@ -432,8 +431,8 @@ fn links_of_pods(facts: &Facts<'_>, key: &'static str, value: &str) -> Verdict {
         ),
     };
     let message = format!(
-        "{message}, by which kube-proxy tells traffic of local pods: it masquerades what they send to Services, and leaves endpoints of \
-         other nodes out where a policy is Local"
+        "{message}, so kube-proxy treats local pods as clients outside: it masquerades their packets to Services, and sends them \
+         to local endpoints only where a policy is Local"
     );
     let seen = Proof::setting(
         "kube-proxy's configuration",

@@ -262,7 +262,7 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
         .collect();
     if groups.len() > 1 {
         let message = format!(
-            "{} of kube-proxy run at once: each takes back what the other writes, unless their settings are the same",
+            "{} of kube-proxy run at once: each undoes what the other writes, unless their settings are the same",
             number_of(own.len(), "process")
         );
         let seen = own.iter().map(|process| {

@@ -138,7 +138,7 @@ fn without_pod(facts: &Facts<'_>, gap: Gap) -> Verdict {
             "Find out why its DaemonSet has no pod on this node: the events of the DaemonSet say it.",
             "kubectl -n kube-system describe daemonset kube-proxy",
         );
-        ("no pod of it is here, as there is on other nodes".to_owned(), fix)
+        ("other nodes have a pod of it, this node has none".to_owned(), fix)
     });
     let seen = Proof::Note(gap.to_string());
     Ok(vec![absent(&why, fix).evidence([seen])])

@@ -136,7 +136,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "local-port-range",
         severity: Severity::Warning,
         when: When::Now,
-        title: "Clients on the node have enough ports, and none that is a NodePort",
+        title: "Clients on the node have enough ports, and none of them is a NodePort",
         symptom: "Occasionally a connection from the node times out: its replies are treated as NodePort traffic. Or it fails \
                   at once: cannot assign requested address.",
         why: "A client socket gets a port of ip_local_port_range. If that is an allocated NodePort, the replies match \
@@ -257,8 +257,8 @@ fn localhost_node_ports(facts: &Facts<'_>, key: &'static str) -> Verdict {
     if services.is_empty() {
         return Ok(Vec::new());
     }
-    let message = "NodePorts do not work at 127.0.0.1, where kube-proxy is to serve them (iptables.localhostNodePorts): packets from \
-                   127.0.0.0/8 do not leave the node";
+    let message = "NodePorts do not work at 127.0.0.1, although kube-proxy is configured to serve them \
+                   (iptables.localhostNodePorts): packets from 127.0.0.0/8 do not leave the node";
     Ok(vec![
         Finding::new(Severity::Warning, Subject::sysctl(key), message)
             .evidence([sysctl_proof(key, 0)])
