@@ -55,7 +55,7 @@ pub struct Proved {
 ///
 /// # Errors
 ///
-/// What has to be known for that, and is not.
+/// The missing data that this needs.
 pub fn of_node(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Result<Packets, Gap> {
     let owners = Owners::new(node);
     let (expected, alone) = (Assumed::new(node, mode)?, Assumed::alone(node, mode)?);
@@ -85,7 +85,7 @@ pub fn of_node(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
 ///
 /// # Errors
 ///
-/// What has to be known for that, and is not.
+/// The missing data that this needs.
 pub fn in_mode(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Result<Packets, Gap> {
     let owners = Owners::new(node);
     let then = Assumed::new(node, mode)?;
@@ -105,7 +105,7 @@ pub fn in_mode(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
 ///
 /// # Errors
 ///
-/// What has to be known for that, and is not.
+/// The missing data that this needs.
 pub fn beside_others(
     node: &NodeSnapshot<'_>,
     mode: Mode,
@@ -174,7 +174,7 @@ fn has_rules_of_others(node: &NodeSnapshot<'_>) -> bool {
 ///
 /// # Errors
 ///
-/// What has to be known for that, and is not.
+/// The missing data that this needs.
 pub fn served_otherwise(
     node: &NodeSnapshot<'_>,
     tables: Vec<Table>,

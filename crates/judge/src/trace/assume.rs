@@ -29,7 +29,7 @@ impl Assumed {
     ///
     /// # Errors
     ///
-    /// What has to be known for that, and is not.
+    /// The missing data that this needs.
     pub fn new(node: &NodeSnapshot<'_>, mode: Mode) -> Result<Self, Gap> {
         Self::beside(node, mode, Others::Stay)
     }
@@ -38,7 +38,7 @@ impl Assumed {
     ///
     /// # Errors
     ///
-    /// What has to be known for that, and is not.
+    /// The missing data that this needs.
     pub fn alone(node: &NodeSnapshot<'_>, mode: Mode) -> Result<Self, Gap> {
         Self::beside(node, mode, Others::Go)
     }
@@ -47,7 +47,7 @@ impl Assumed {
     ///
     /// # Errors
     ///
-    /// What has to be known for that, and is not.
+    /// The missing data that this needs.
     pub fn served_by(
         node: &NodeSnapshot<'_>,
         tables: Vec<nftables::model::Table>,

@@ -1,7 +1,8 @@
-//! Connections that go on at another node: its state judges the packet as it left the node before, and the reply on its way back.
+//! Connections that continue on another node: the state of that node judges the packet as it left the previous node, and the
+//! reply on its way back.
 //!
-//! What a node sends to a pod or an address of another node enters there with the source that it has by then. Without that node's
-//! state, the verdict is one of the nodes before it.
+//! A packet to a pod or an address of another node enters that node with the source that it left with. Without the state of that
+//! node, the verdict is that of the previous nodes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -86,7 +87,7 @@ pub(super) trait Beyond: fmt::Debug {
     fn signs(&self) -> HashMap<IpAddr, Signs>;
 }
 
-/// The way of a packet behind the node that it left.
+/// The way of a packet after the node that it left.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Onward {
     /// It was followed to another node.
@@ -151,8 +152,8 @@ impl Walked for World<'_, '_> {
     }
 }
 
-/// What tells packets apart that arrive at a node: the node and its link, both addresses, the port, the protocol, whether the
-/// connection is there already, what it brings, and the Service.
+/// The key of a packet that arrives at a node: the node and its link, both addresses, the port, the protocol, whether the
+/// connection is established, its marks, and the Service.
 type Key = (
     String,
     Option<String>,
@@ -289,7 +290,7 @@ fn seen_from(port: &Port, name: &str) -> Port {
     port
 }
 
-/// Returns the Service port that a packet is for which arrives at `node`.
+/// Returns the Service port of a packet that arrives at `node`.
 fn port_at(node: &NodeSnapshot<'_>, judge: &Judge<'_>, flow: &Flow) -> Option<Port> {
     let owners = Owners::at_address(node, flow.destination, flow.port);
     let at = owners.at(flow.destination, flow.port, flow.proto);
@@ -301,7 +302,7 @@ fn port_at(node: &NodeSnapshot<'_>, judge: &Judge<'_>, flow: &Flow) -> Option<Po
 }
 
 impl Judge<'_> {
-    /// Returns what happens to a packet behind this node, on which it has the fault `here`, if any.
+    /// Returns what happens to a packet after this node, on which it has the fault `here`, if any.
     pub(super) fn go_on(
         &self,
         question: Question<'_>,
@@ -352,7 +353,7 @@ impl Judge<'_> {
         Way::of(fault, Some(onward))
     }
 
-    /// Returns the way of a packet behind this node, as far as that is known.
+    /// Returns the way of a packet after this node, as far as it is known.
     pub(super) fn onward(&self, question: Question<'_>, outcome: &Outcome) -> Option<Onward> {
         let beyond = self.beyond.as_ref()?;
         let way = self.go_on(question, outcome, None, (beyond.as_ref(), 0));
@@ -380,7 +381,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns the other node at which a packet goes on that leaves this one.
+    /// Returns the other node to which a packet that leaves this one goes.
     fn far_node(&self, question: Question<'_>, outcome: &Outcome) -> Option<String> {
         if !outcome.verdict.arrives() || self.ends_here(outcome) || outcome.source.is_unspecified()
         {
@@ -401,7 +402,7 @@ impl Judge<'_> {
                 .node_of_pod(at.ip())
                 .map(|node| node.metadata.name.clone())
         });
-        // Its own pods are here, whatever the way to them is.
+        // The node's own pods are here, by whatever route.
         let end = end.filter(|node| Some(node) != own.as_ref())?;
         Some(
             by_gateway
@@ -423,7 +424,8 @@ impl Judge<'_> {
         self.arrive(world, question, arrival.clone(), None)
     }
 
-    /// Judges a packet that comes from another node, and its reply on this one; with `onward`, also behind this node.
+    /// Judges a packet that comes from another node, and its reply on this one; with `onward`, also on the nodes after
+    /// this one.
     fn arrive(
         &self,
         walks: &dyn Walked,
@@ -542,7 +544,8 @@ impl Judge<'_> {
     }
 }
 
-/// Returns the doubt about a connection whose packets are not tracked on a node, although its replies are: those are invalid there.
+/// Returns the doubt about a connection whose packets a node does not track, but whose replies it does: the replies are invalid
+/// there.
 fn untracked(outcome: &Outcome, replies: &[Outcome]) -> Option<Fault> {
     let is_out = |of: &Outcome| {
         let mut hops = of.hops.iter();
@@ -558,7 +561,7 @@ fn untracked(outcome: &Outcome, replies: &[Outcome]) -> Option<Fault> {
     )))
 }
 
-/// Returns the fault of a packet on another node as one of the node before.
+/// Returns the fault of a packet on another node as a fault of the previous node.
 fn there(far: &Far) -> Option<Fault> {
     let verdict = &far.cell.verdict;
     if verdict.fate == Fate::Works {
@@ -705,7 +708,7 @@ mod tests {
             assert_eq!(verdict.fate, Fate::Works, "{at}: {verdict:?}");
         }
         let (nodes, verdict) = path(&all(&around), &port("10.1.3.7:80", Some("w3")));
-        // One node alone cannot know that this is a way.
+        // The state of one node does not show that this is a way.
         assert_eq!((nodes.len(), verdict.fate), (0, Fate::Unknown));
     }
 
@@ -740,7 +743,7 @@ mod tests {
             (&[direct, (3, "192.0.2.3")][..], Fate::Works),
             (&[(3, "192.0.2.3")], Fate::Unknown),
             (&[(1, "192.0.2.3"), (3, "192.0.2.3")], Fate::Unknown),
-            // Without any such route, a router has them.
+            // Without any such route, a router leads to them.
             (&[], Fate::Works),
         ] {
             let w2 = by_default(gateways);

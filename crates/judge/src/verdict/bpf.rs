@@ -23,7 +23,7 @@ impl Judge<'_> {
     pub(super) fn by_proxy(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let bpf = match self.node.bpf() {
             Ok(bpf) => bpf,
-            // What a bundle is too old for leaves the rules in force, unless such a proxy certainly serves.
+            // If a bundle is too old to have the programs, the rules count, unless such a proxy certainly serves.
             Err(gap)
                 if (gap.is_absence() || matches!(gap, Gap::NotCollected(_)))
                     && self.node.ebpf().iter().all(|ebpf| ebpf.serves != Ok(true)) =>
@@ -76,8 +76,8 @@ impl Judge<'_> {
         unread.or_else(|| led.next()).unwrap_or(fault)
     }
 
-    /// Returns the doubt about a fault that a program at a link may avert: it translates packets before the rules, or instead of
-    /// them.
+    /// Returns the doubt about a fault that a program at a link may prevent: it translates packets before the rules, or instead
+    /// of them.
     pub(super) fn may_be_translated(
         &self,
         question: Question<'_>,
@@ -193,11 +193,11 @@ impl Judge<'_> {
         }
         let (proxy, program) = self.first_program(bpf, question, outcome)?;
         let Some(proxy) = proxy else {
-            // Without its name, whose program it is is not known.
+            // The owner of a program without a name is not known.
             return bpf.programs().err().map(unread);
         };
         let flow = question.flow;
-        // A packet of the node itself has passed the rules by then.
+        // A packet of the node itself has already passed the rules.
         if flow.entry == Entry::Host && !outcome.as_sent.destination {
             return None;
         }
@@ -224,7 +224,7 @@ impl Judge<'_> {
         let first = passages.iter().find(|passage| !passage.reply);
         let of_passage = first.and_then(|first| {
             self.program_of(bpf, first.link, first.side).or_else(|| {
-                // What leaves by one end of a pair comes in by the other.
+                // A packet that leaves by one end of a pair comes in by the other.
                 let peer = self
                     .peer(first.link)
                     .filter(|_| first.side == Side::Egress)?;
@@ -300,7 +300,8 @@ impl Judge<'_> {
         xdp().or(without_qdisc).or_else(by_qdisc)
     }
 
-    /// Returns what is sought in a map for the connection: at a link with the packet's `outcome`, or else at `connect()`.
+    /// Returns the key to look up in a map for the connection: at a link that of the packet with `outcome`, else that at
+    /// `connect()`.
     fn sought(&self, question: Question<'_>, outcome: Option<&Outcome>) -> Sought {
         let flow = question.flow;
         Sought {
@@ -332,7 +333,7 @@ const CALICO_PAIR: (&str, &str) = ("bpfin.cali", "bpfout.cali");
 /// Returns whether programs of this attach type see the packets of a side.
 pub(super) fn is_at(attach_type: &str, side: Side) -> bool {
     match side {
-        // The peer is the end in the pod: what it sends comes in.
+        // The peer is the end in the pod: packets that it sends come in.
         Side::Ingress => matches!(attach_type, "tcx_ingress" | "netkit_peer"),
         Side::Egress => matches!(attach_type, "tcx_egress" | "netkit_primary"),
     }

@@ -67,7 +67,7 @@ impl Diversion {
         }
     }
 
-    /// Returns those of `node` that packets to one of `ends` may meet.
+    /// Returns the diversions of `node` that packets to one of `ends` may meet.
     pub fn all_of(node: &NodeSnapshot<'_>, ends: &[SocketAddr]) -> Vec<Self> {
         let end_in = |net: Cidr| ends.iter().find(|at| net.contains(at.ip())).copied();
         let mut found = Vec::new();
@@ -128,7 +128,7 @@ impl Judge<'_> {
 pub struct Ways<'n> {
     node: &'n NodeSnapshot<'n>,
     router: Router<'n>,
-    /// The routes without a route or rule, once asked for.
+    /// The routes without each route or rule, computed on demand.
     without: RefCell<Vec<(Diverter, Rc<Router<'n>>)>>,
     /// The protocol and ports of the packets; `None` for those of TCP to a port.
     transport: Option<Transport<'n>>,
@@ -150,8 +150,8 @@ impl<'n> Ways<'n> {
         Self { transport, ..self }
     }
 
-    /// Returns what keeps packets from `source` from leaving the node to `to`, if that is one route or rule: without it they leave;
-    /// directly by a link, if `directly`. It may concern only packets with a mark, or from a link.
+    /// Returns the one route or rule that keeps packets from `source` from leaving the node to `to`: without it they leave,
+    /// directly by a link if `directly`. It may concern only packets with a mark, or from a link.
     pub fn diverted(&self, to: SocketAddr, source: IpAddr, directly: bool) -> Option<Diversion> {
         let leaves = |router: &Router<'n>, mark: Option<u32>, input: Option<&str>| {
             let lookup = Lookup {

@@ -1,4 +1,4 @@
-//! Who has the destination of a packet in the end.
+//! The owner of the final destination of a packet.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -173,8 +173,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns whether the networks of most pods with an address of their own on this node are read, and no fewer networks than there
-    /// are such pods.
+    /// Returns whether the networks of most pods of this node with their own address were read, and at least as many networks as
+    /// there are such pods.
     fn sees_most_networks(&self) -> bool {
         let name = self.node.name().ok();
         let pods = self.node.pods().into_iter().flatten();
@@ -205,7 +205,7 @@ impl Judge<'_> {
             return None;
         }
         if endpoint.pod.is_some() {
-            // The objects may be a part of the node's pods, but not the networks, too.
+            // The objects may be only some of the node's pods; the networks are not.
             let is_gone = endpoint.local == Some(true) && self.is_in_no_network(addr);
             return is_gone.then_some(Fault::NoPod { address });
         }
@@ -541,7 +541,7 @@ impl Judge<'_> {
         if outcome.as_sent.destination && own.is_some_and(is_node_local_dns) {
             return None;
         }
-        // Where no Service is asked for, the program is the end that whoever translates the packets wants.
+        // If no Service is asked for, the program is the end that the translation leads to.
         let is_service = question.port.is_some()
             || [at.ip(), question.flow.destination]
                 .into_iter()
@@ -555,8 +555,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns whether `at`, of which no Service is asked, is an endpoint of one in a bundle that may have no sockets of pods: as
-    /// [deaf](Self::deaf_here) as where the Service is asked for.
+    /// Returns whether `at`, a target without a Service, is an endpoint of a Service in a bundle that may lack the sockets of
+    /// pods: then it is [deaf](Self::deaf_here) as for a target with the Service.
     fn is_endpoint_of_old(&self, question: Question<'_>, at: SocketAddr) -> bool {
         let has_it = |slice: &EndpointSlice| {
             let mut addresses = slice
@@ -577,7 +577,7 @@ impl Judge<'_> {
         at.ip().is_loopback() && node_port == Some(at.port())
     }
 
-    /// Returns whether kube-proxy is to listen itself on the NodePort that is asked for at the loopback address `at`.
+    /// Returns whether kube-proxy itself should listen on the NodePort of the target at the loopback address `at`.
     fn relays_on_loopback(&self, question: Question<'_>, at: SocketAddr) -> bool {
         let family = Family::of(at.ip());
         Self::is_on_loopback(question, at)
@@ -644,8 +644,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the fault of a packet to an address that no endpoint of the Service has; without a Service, to one
-    /// without a known owner.
+    /// Returns the fault of a packet to an address that no endpoint of the Service has; without a Service, to an
+    /// address without a known owner.
     fn somewhere(
         &self,
         question: Question<'_>,
@@ -730,8 +730,8 @@ impl Judge<'_> {
     }
 }
 
-/// Returns the addresses that `NodeLocal` DNS is to have on this node and no link has, with its pod. Those of Services are served by
-/// kube-proxy then.
+/// Returns the addresses that `NodeLocal` DNS should have on this node and that no link has, with its pod. kube-proxy serves those
+/// of Services instead.
 pub fn lost_dns<'n>(node: &'n NodeSnapshot<'_>) -> Result<Vec<(&'n Pod, IpAddr)>, Gap> {
     let here = node.name().ok();
     let pods = node.pods()?.iter();

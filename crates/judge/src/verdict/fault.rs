@@ -191,7 +191,7 @@ pub enum Fault {
     Unknown(Missing),
 }
 
-/// The way to the pods of another node by its address, which packets to them do not take.
+/// The expected route to the pods of another node, by that node's address: the packets do not take it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WayThere {
     /// The other node.
@@ -243,7 +243,7 @@ pub enum Odd {
         /// The range.
         range: Cidr,
     },
-    /// The pod's address is in none of the ranges of that Node's pods, and only the default route leads there.
+    /// The pod's address is in no range of that Node's pods, and only the default route leads there.
     Outside {
         /// The ranges.
         ranges: Vec<Cidr>,
@@ -334,7 +334,7 @@ pub enum Missing {
         /// The endpoint.
         address: SocketAddr,
     },
-    /// The pod of the endpoint declares other ports alone.
+    /// The pod of the endpoint declares only other ports.
     Undeclared {
         /// The pod, as `NAMESPACE/NAME`.
         pod: String,
@@ -455,7 +455,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether it rests on a rule that does not exist: one that is not read may.
+    /// Returns whether the fault is that a rule does not exist: it may be among rules that were not read.
     pub const fn may_be_unread(&self) -> bool {
         matches!(
             self,

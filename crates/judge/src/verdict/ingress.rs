@@ -1,4 +1,4 @@
-//! Ingress: whether the kernel takes a packet in at its link, and forwards it from there; and the same for the reply.
+//! Ingress: whether the kernel accepts a packet, or its reply, at its link, and forwards it from there.
 //!
 //! Sources: `ip_route_input_slow`, `ip_error` and `__fib_validate_source` of Linux 5.10 to 6.18. IPv6 has no filter of reverse
 //! paths, and forwards by one setting of all links.
@@ -264,7 +264,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns why packets from outside to an address of a link do not come in there, or what may become of their replies.
+    /// Returns why packets from outside to an address of a link do not come in there, or what may happen to their replies.
     fn by_other_link(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let address = question.flow.destination;
         let client = outcome.sent_from;
@@ -369,7 +369,7 @@ impl Judge<'_> {
         rules.find(leads_there)?.bypass(range).map(Box::new)
     }
 
-    /// Returns whether `route` wins over another one that leads to `pod` by the link called `home`.
+    /// Returns whether the kernel prefers `route` to another one that leads to `pod` by the link `home`.
     fn hides(&self, route: &Route, pod: IpAddr, home: &str) -> bool {
         let routes = self.node.routes().map_or(&[][..], |all| all.all.as_slice());
         let leads_home = |of: &&Route| of.destination.contains(pod) && of.devices().contains(&home);

@@ -1,6 +1,6 @@
 //! Inside the network of a pod: its own rules, and whether something listens at the endpoint.
 //!
-//! Without the item, which older bundles do not have, nothing is said of them.
+//! Older bundles do not have the item: then these networks are not judged.
 
 use std::cell::{OnceCell, RefCell};
 use std::convert::Infallible;
@@ -28,10 +28,10 @@ use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
 use kpx_node::node::sockets::{Socket, Sockets};
 
-/// Most ports that are named of those at which a pod listens.
+/// The most ports named in a message about where a pod listens.
 const MOST_NAMED: usize = 4;
 
-/// The networks of pods by their addresses, and what was found out about them.
+/// The networks of pods by their addresses, and the results for them so far.
 #[derive(Debug, Default)]
 pub(super) struct Insides<'n> {
     /// `None` for an address that several have.
@@ -83,7 +83,7 @@ impl Judge<'_> {
         if inside.is_of_vm() {
             return None;
         }
-        // A client takes replies to a packet that nothing translated by whatever way they come.
+        // If nothing translated the packet, the client accepts its reply on any way.
         let is_ended = |fault: &Fault| match fault {
             Fault::Obstacle(what) => {
                 matches!(&**what, Obstacle::Strayed { kind, .. } if is_of_vpn(kind))
@@ -653,7 +653,7 @@ impl Judge<'_> {
                 .collect();
             for (network, (own, _)) in all.iter().filter(|(_, (_, link))| link != "lo") {
                 let same = by_address.entry(*own).or_insert(Some(*network));
-                // Which of two is the pod is not known.
+                // It is not known which of the two is the pod.
                 *same = same.filter(|other| std::ptr::eq(*other, *network));
             }
             // A pod has its address on another link than lo, if any pod has it there.
@@ -888,7 +888,7 @@ impl<'p> Inside<'p> {
         let (address, link) = self.next_hop(to)?;
         let mut links = self.network.links.iter().flat_map(|link| &link.all);
         let own = links.find(|own_link| own_link.name == link);
-        // What no packet leaves by has no answer either: the other end of the link says why.
+        // A link that sends nothing gets no answer either: the other end of the link says why.
         if own.is_some_and(|own_link| own_link.flag("NO-CARRIER") == Some(true)) {
             return None;
         }

@@ -105,9 +105,9 @@ pub struct Judge<'n> {
     forwarding: [Result<Option<&'static str>, Gap>; 2],
     /// Whether the evidence is as new as the items of links and pods: one that it lacks was not read, or was removed.
     reads_links: bool,
-    /// What is not read of the rules, by family.
+    /// The rules that were not read, by family.
     pub(super) unread: [Option<Missing>; 2],
-    /// Whether that may be rules of kube-proxy, by family.
+    /// Whether they may be rules of kube-proxy, by family.
     lacks_own: [bool; 2],
 }
 
@@ -188,7 +188,7 @@ impl<'n> Judge<'n> {
                 None => Way::of(here, None),
             };
             let mut way = self.with_further(question, outcome, way);
-            // A rule, or what else leaves it open, says more.
+            // A rule, or another open condition, says more.
             if way.fault.is_none() && outcome.verdict.arrives() {
                 way.fault = self.unanswered_lately(question, outcome);
             }
@@ -196,7 +196,7 @@ impl<'n> Judge<'n> {
         });
         let mut verdict = Verdict::joined(outcomes, judged.collect());
         if verdict.fate == Fate::Unknown {
-            // One reason for all that depends on them.
+            // One reason for everything that depends on them.
             for (outcome, way) in outcomes.iter().zip(&mut verdict.ways) {
                 if let Some(missing) = self.unread_sets([outcome]) {
                     way.fault = Some(Fault::Unknown(missing));
@@ -319,7 +319,7 @@ impl<'n> Judge<'n> {
                 .or_else(|| self.unsure_tc(question, outcome))
                 .or_else(|| self.unlearnt(question, outcome))
                 .or_else(|| self.unmodelled(question, outcome))
-                // Rules of others, where kube-proxy's are read: every other reason says more.
+                // Rules of other software, if kube-proxy's were read: every other reason says more.
                 .or_else(|| self.unread_of(question).map(Fault::Unknown))
             }
         }
@@ -335,9 +335,9 @@ impl<'n> Judge<'n> {
         Some(Fault::Obstacle(Box::new(missing)))
     }
 
-    /// Returns what stops the packet that the rules let through, or its reply: the first that does so certainly, else the first doubt.
+    /// Returns the fault of a packet that the rules let through, or of its reply: the first certain one, else the first doubt.
     fn on_the_way_or_back(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
-        // Where the address is not known to be the node's, the rest is about another packet.
+        // If the address may not be the node's, the other faults are about another packet.
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
@@ -387,7 +387,8 @@ impl<'n> Judge<'n> {
         self.unread[index(question)].clone()
     }
 
-    /// Returns whether what was not read of kube-proxy's may avert `fault`. In mode ipvs, no rule translates packets to Services.
+    /// Returns whether rules of kube-proxy that were not read may prevent `fault`. In mode ipvs, no rule translates packets to
+    /// Services.
     fn lacks_own(&self, question: Question<'_>, fault: &Fault) -> bool {
         let node = self.node;
         match fault {
@@ -674,7 +675,7 @@ impl<'n> Judge<'n> {
         gaps.iter().flatten().any(|known_gap| known_gap == gap)
     }
 
-    /// Returns whether an item of the links is missing that a bundle may be too old for, or the node has nothing of.
+    /// Returns whether an item of the links is missing because the bundle may be too old, or because the node has none.
     pub(super) const fn is_of_old(&self, gap: &Gap) -> bool {
         gap.is_absence() || matches!(gap, Gap::NotCollected(_)) && !self.reads_links
     }
@@ -709,7 +710,7 @@ pub fn lacks_endpoints(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> 
     trace::knows_endpoints(node, &port.name, family)
 }
 
-/// Returns whether `fault` is there because no rule or program translates the packet.
+/// Returns whether the cause of `fault` is that no rule or program translates the packet.
 pub(super) fn rests_on_absence(question: Question<'_>, outcome: &Outcome, fault: &Fault) -> bool {
     let is_untranslated = question.port.is_some() && outcome.as_sent.destination;
     fault.may_be_unread()

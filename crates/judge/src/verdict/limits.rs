@@ -1,5 +1,5 @@
-//! Limits on the rate of packets or the number of connections: a rule beyond one drops what exceeds it. One connection exceeds none,
-//! but those of many clients may.
+//! Limits on the rate of packets or the number of connections: the rule after a limit drops the excess. One connection exceeds no
+//! limit, but those of many clients may.
 
 use super::judge::{Judge, Question};
 use super::{By, Fault, Obstacle, is_decided};
@@ -20,12 +20,12 @@ pub struct Limit {
     pub is_shared: bool,
     /// Whether usual traffic exceeds it, or has exceeded it: that of all clients, or that of one whose own limit is low.
     pub is_usual: bool,
-    /// How many packets have exceeded it, if a counter shows that.
+    /// The number of packets beyond the limit, if a counter shows it.
     pub exceeded: Option<u64>,
 }
 
 impl Limit {
-    /// Returns how many packets have exceeded it, to be put behind a sentence: `: 36 packets so far`.
+    /// Returns the number of packets beyond the limit, as the end of a sentence: `: 36 packets so far`.
     pub fn so_far(&self) -> String {
         let exceeded = self.exceeded.filter(|count| *count > 0);
         exceeded.map_or_else(String::new, |count| {

@@ -23,7 +23,7 @@ pub const RESERVED_PORTS: &str = "net.ipv4.ip_local_reserved_ports";
 /// The range that the kernel begins with.
 pub const DEFAULT_RANGE: &str = "32768 60999";
 
-/// Ports that a client on the node gets if it asks for none.
+/// Ports that the kernel gives to clients on the node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LocalPorts {
     /// The first one.
@@ -89,8 +89,8 @@ fn has_port(entry: &conntrack::Entry) -> bool {
     }
 }
 
-/// Of each address of a client, its ports, and the addresses to which every one of them has a connection; whether all of these are open:
-/// of those that have ended, only the end that closed first keeps its port for a while, and the table does not tell which that is.
+/// For each address of a client: its ports, the addresses to which each port has a connection, and whether all of these are open. After
+/// a connection has ended, only the end that closed first keeps its port for a while, and the table does not show which one.
 type UsedUp = HashMap<IpAddr, (LocalPorts, HashMap<SocketAddr, bool>)>;
 
 /// Of each address, the ports with a connection to it, and whether one of a port is open.
@@ -108,8 +108,8 @@ pub(super) const MASQUERADED_PORTS: usize = (u16::MAX - FIRST_MASQUERADED) as us
 /// The most ports that may be free where connections fail: the kernel tries some at random, and gives up.
 const FEW_PORTS: usize = MASQUERADED_PORTS / 1000;
 
-/// Of each masqueraded source, the endpoints towards which hardly a port is free: how many have a connection, and how many of these one
-/// that is open.
+/// For each masqueraded source, the endpoints towards which hardly a port is free: the number of ports with a connection, and with an
+/// open one.
 pub(super) type Masqueraded = OnceCell<HashMap<(IpAddr, SocketAddr, Proto), (usize, usize)>>;
 
 impl Judge<'_> {

@@ -1,7 +1,7 @@
 //! What happens to a connection, from the client to a live endpoint and back: one function decides it for every command.
 //!
 //! The walk of [`crate::trace`] gives the ways of the first packet. [`Judge`] follows each of them to its end: who has the
-//! address, and does the reply come back? What is not read, or not modelled, never counts as working.
+//! address, and does the reply come back? A part that was not read, or is not modelled, never counts as working.
 
 mod across;
 mod arp;
@@ -123,8 +123,8 @@ impl Fate {
         )
     }
 
-    /// Returns the fate of several connections as one: theirs if they agree, and [`Fate::Partly`] if some of them fail.
-    /// A gap beside connections that work is a gap of the whole.
+    /// Returns the fate of several connections together: the common one if they agree, and [`Fate::Partly`] if some of
+    /// them fail. If one is unknown and the others work, the whole is unknown.
     pub fn of_all(fates: impl IntoIterator<Item = Self>) -> Self {
         let mut all = fates.into_iter();
         let Some(first) = all.next() else {
@@ -153,7 +153,7 @@ pub struct Verdict {
     pub fate: Fate,
     /// What happens to each outcome of the walk, in their order.
     pub ways: Vec<Way>,
-    /// What keeps other packets of the client from the rules, or leaves open whether something does.
+    /// The reason why other packets of the client bypass the rules, or may bypass them.
     pub beside: Option<Fault>,
 }
 
@@ -164,7 +164,7 @@ pub struct Way {
     pub share: f64,
     /// Why they do not work; `None` if they do.
     pub fault: Option<Fault>,
-    /// Their way behind the node, if they go on at another one and states of other nodes are given.
+    /// Their way after this node, if they continue on another one whose state is given.
     pub onward: Option<Onward>,
     /// The reply, if this node stops it.
     pub lost: Option<Box<Outcome>>,

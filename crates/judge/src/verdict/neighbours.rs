@@ -1,6 +1,6 @@
 //! Neighbours on the way: entries that failed, and those that were set by hand.
 //!
-//! Bundles that are older than the item say nothing of them.
+//! Older bundles do not have this item.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,7 +24,7 @@ const WRITERS: &[&str] = &[
     "antrea", "ovn",
 ];
 
-/// A next hop of a packet or its reply, on a link.
+/// The next hop of a packet or its reply, and the link.
 type Step<'s> = (IpAddr, &'s str);
 
 impl Judge<'_> {
@@ -170,7 +170,7 @@ impl Judge<'_> {
         of.any(|neighbour| neighbour.permanent && self.is_foreign(all, neighbour))
     }
 
-    /// Returns what `find` finds for the next hop of the packet, else for that of its reply.
+    /// Returns the result of `find` for the next hop of the packet, else for that of its reply.
     pub(super) fn on_the_way<T>(
         &self,
         question: Question<'_>,

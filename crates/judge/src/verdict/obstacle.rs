@@ -23,7 +23,7 @@ use kpx_node::node::tc::Filter;
 use kpx_node::node::xfrm::Policy;
 use kpx_node::owner::software::Maker;
 
-/// What stops packets or their replies beside rules.
+/// An obstacle: it stops packets or their replies, and is not a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Obstacle {
     /// Forwarding is off at a link, so that nothing that comes in by it is forwarded.
@@ -55,7 +55,7 @@ pub enum Obstacle {
         link: String,
         /// The network of that link, if it has one for several pods.
         network: Option<Cidr>,
-        /// The link by which the packets leave that are to go back, if one is known.
+        /// The link by which the replies leave, if it is known.
         way: Option<String>,
         /// The route that leads there, if it wins over one that leads back to the pod.
         route: Option<Box<Route>>,
@@ -733,7 +733,7 @@ fn has_strict_ports(node: &NodeSnapshot<'_>) -> bool {
 }
 
 impl By {
-    /// Returns `rule` of `node`, which `maker` made as far as its own name and signs show.
+    /// Returns `rule` of `node`; by its name and content, `maker` made it.
     pub fn new(rule: Rule, maker: Maker, node: &NodeSnapshot<'_>) -> Self {
         let maker = rule.maker(node, maker);
         Self {

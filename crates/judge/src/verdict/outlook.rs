@@ -63,7 +63,7 @@ impl Outlook {
     ///
     /// # Errors
     ///
-    /// What has to be known for that, and is not.
+    /// The missing data that this needs.
     pub fn of<'n>(node: &'n NodeSnapshot<'n>, ports: &[Port], mode: Mode) -> Result<Self, Gap> {
         let families = &Family::BOTH;
         let assumed = Assumed::new(node, mode)?;

@@ -205,7 +205,7 @@ impl Judge<'_> {
                 gateway: None,
                 ..
             } => link,
-            // A Node in another network, as far away as everything else.
+            // The Node is in another network, behind the default route.
             Decision::Out {
                 gateway: Some(router),
                 ..
@@ -293,8 +293,8 @@ impl Judge<'_> {
         route.is_some_and(|route| route.destination.prefix == 0)
     }
 
-    /// Returns what is odd about the way by `device` and `gateway` to `pod`, which the Node called `name` has: the fixed end of a tunnel
-    /// that is no address of it, or a plugin that is gone, whose route hides the one by the Node's address.
+    /// Returns the oddity of the way by `device` and `gateway` to `pod` on the Node called `name`: the fixed end of a tunnel that is no
+    /// address of it, or a plugin that is gone, whose route hides the one by the Node's address.
     fn odd_way(
         &self,
         pod: IpAddr,
@@ -351,8 +351,8 @@ impl Judge<'_> {
         Some((own.addr, link.to_owned()))
     }
 
-    /// Returns whether `gateway` is in the network of the Node's address `by` and not known to be the same machine. Whose a gateway
-    /// elsewhere is that only one way has, no evidence says: it may be another address of that node.
+    /// Returns whether `gateway` is in the network of the Node's address `by` and not known to be the same machine. If only one
+    /// route has a gateway in another network, no evidence shows whose it is: it may be another address of that node.
     pub(super) fn is_other_in_network(&self, gateway: IpAddr, by: IpAddr) -> bool {
         let link_to = |addr| match self.router.decide(Lookup::to(Asked::new(addr, None))) {
             Decision::Out {
@@ -472,7 +472,7 @@ impl Judge<'_> {
 /// An address of a Node that its machine does not have.
 #[derive(Clone, Copy, Debug)]
 pub struct HomeGone<'n> {
-    /// The first of its addresses in the cluster's network, of this family.
+    /// The Node's first address of this family in the cluster's network.
     pub address: IpAddr,
     /// The link that has it without using it, as another machine has it too.
     pub failed: Option<&'n Address>,

@@ -22,17 +22,18 @@ use kpx_node::backend::Mode;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 
-/// Regions of replies that arrive, beyond which the oldest is forgotten: connections to one address are judged one after another.
+/// The most regions of replies that are kept: then the oldest is forgotten. Connections to one address are judged one after
+/// another.
 const MOST_REGIONS: usize = 32;
 
-/// Where replies enter, the port that they come from, the client that nat translates them back to, whether it translates them,
-/// whether they are later ones, and what they bring.
+/// The key of replies: where they enter, their port, the client to which nat translates them back, whether it translates them,
+/// whether they are later ones, and their marks.
 type Key = (Entry, u16, Option<IpAddr>, bool, bool, Carried);
 
 /// Marks that packets leave on their connection.
 pub(super) type Marks = BTreeSet<u32>;
 
-/// What is known of packets after the first ones.
+/// The results for packets after the first ones.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     /// The replies that arrive.
@@ -76,7 +77,8 @@ impl<'n> Judge<'n> {
         Ok(all)
     }
 
-    /// Returns what the client sends once the connection is there, unless no rule tells it from what opens it.
+    /// Returns the packet that the client sends on the established connection, unless no rule treats it differently
+    /// from the first one.
     fn sent_later(&self, question: Question<'_>) -> Option<Flow> {
         let flow = question.flow;
         let is_told = matches!(flow.proto, Proto::Tcp | Proto::Udp) && !flow.established && {
@@ -352,7 +354,7 @@ pub(super) fn follow_on<E>(
     let Some(sent) = sent else {
         return Ok(());
     };
-    // What the first packet added to sets is there for all that follow.
+    // All later packets find what the first packet added to sets.
     let with_mark = |flow: &Flow, ct_mark| Flow {
         carried: Carried {
             ct_mark,

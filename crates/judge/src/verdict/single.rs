@@ -1,6 +1,6 @@
 //! Single pods: clients that routes, rules or addresses of the node tell apart from its other pods.
 //!
-//! A typical pod stands for all others; these are judged beside it.
+//! A typical pod represents all others; these are judged as well.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use kpx_node::net::{Cidr, Family};
 use kpx_node::node::agents::Agent;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
-/// How many of them are judged for one address: as many as the number of Services allows.
+/// The number of single pods to judge for one address; it is smaller with more Services.
 const FEWEST: usize = 2;
 const MOST: usize = 16;
 const OF_ALL_SERVICES: usize = 400;
@@ -91,7 +91,7 @@ impl Judge<'_> {
             signs.entry(addr).or_default().extend(places);
         }
         let of = |pod: &Source| pod.addr.and_then(|addr| signs.get(&addr));
-        // What rules say of most pods, such as those of a network plugin for each of its pods, tells none apart.
+        // Rules about most pods, such as those of a network plugin for each of its pods, single out none.
         let mut counts: HashMap<Option<&Signs>, usize> = HashMap::default();
         for pod in &pods {
             *counts.entry(of(pod)).or_default() += 1;
@@ -203,7 +203,7 @@ fn policed(node: &NodeSnapshot<'_>, family: Family) -> Policed {
     found
 }
 
-/// The rules that name an address, but for what they do with it.
+/// The rules that name an address, without their targets.
 pub(super) type Signs = BTreeSet<String>;
 
 /// Returns the single addresses in rules that are not kube-proxy's, in policy rules, and in routes that end packets, with the places of
@@ -341,7 +341,7 @@ pub(super) fn signs_inside(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
                 add(neighbour.address, "neighbour".to_owned());
             }
         }
-        // What another pod has, too, is on lo here.
+        // An address that another pod has, too, is on lo here.
         let on_lo = pod.by_link.iter().filter(|(_, link)| link == "lo");
         on_lo.for_each(|(addr, _)| add(*addr, "lo".to_owned()));
     }

@@ -22,7 +22,7 @@ pub struct Stranger {
     pub meant: Workload,
     /// Whether the selector matches the pods of that one, too.
     pub both: bool,
-    /// A label that of the two the pods of that one alone have, as `KEY=VALUE`.
+    /// A label that only the pods of that workload have, as `KEY=VALUE`.
     pub label: Option<String>,
 }
 
@@ -98,7 +98,7 @@ impl Judge<'_> {
         others.dedup();
         let both = others.first()?.1;
         others.retain(|(_, is_selected)| *is_selected == both);
-        // Which of several it is for is not known.
+        // With several workloads, it is not known which one is meant.
         let [(meant, _)] = others.as_slice() else {
             return None;
         };

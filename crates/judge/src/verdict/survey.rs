@@ -275,13 +275,13 @@ pub struct Tally {
     pub restricted: Vec<String>,
     /// The Services of which something is not known.
     pub unknown: Vec<String>,
-    /// Those of them of which nothing but the load balancer is not known.
+    /// The unknown Services of which only the load balancer is unknown.
     #[serde(skip)]
     pub behind_balancers: usize,
-    /// Those of the restricted Services of which it is not known whether all others are served.
+    /// The restricted Services for which it is unknown whether all other clients are served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restricted_and_unknown: Vec<String>,
-    /// Whether the unknown Services are known to work but for single pods.
+    /// Whether the unknown Services work for all clients except single pods.
     #[serde(skip)]
     pub unknown_of_single: bool,
     /// The first reason why something is not known.
@@ -334,7 +334,8 @@ impl Tally {
             total: by_name.len(),
             ..Self::default()
         };
-        // Of several reasons, what was not read, and the first in the alphabet: names do not decide.
+        // Of several reasons: first data that was not read, then by alphabet, so that the order of names does not
+        // matter.
         let mut reasons = BTreeSet::new();
         tally.unknown_of_single = true;
         for (service, ports) in by_name {
@@ -462,7 +463,7 @@ impl Tally {
     }
 }
 
-/// Returns the first reason why it is not known whether a Service with these `ports` works, and whether it is of a fault that there may be.
+/// Returns the first reason why it is unknown whether a Service with these `ports` works, and whether it is a possible fault.
 fn doubt(ports: &[&Surveyed]) -> Option<(bool, String)> {
     let cells = ports.iter().flat_map(|port| &port.cells);
     let open = cells.filter(|cell| cell.fate == Fate::Unknown);
@@ -471,7 +472,7 @@ fn doubt(ports: &[&Surveyed]) -> Option<(bool, String)> {
     first.or_else(|| Some((false, beyond()?)))
 }
 
-/// Returns what keeps the fate of the connections of `cell` from being known, and whether that is a fault which there may be.
+/// Returns why the fate of the connections of `cell` is unknown, and whether the reason is a possible fault.
 fn in_doubt(cell: &Brief) -> Option<(bool, String)> {
     let doubt = cell.doubt.as_ref()?;
     Some(match cell.fault {

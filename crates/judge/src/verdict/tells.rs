@@ -1,4 +1,4 @@
-//! Rules that tell the packets of a connection that is there from the one that opens it.
+//! Rules that treat packets of an established connection differently from the first one.
 
 use crate::trace::packet::tcp_flags;
 use crate::trace::{fits_state, tells_data};
@@ -9,7 +9,7 @@ use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
-/// Returns whether rules of others may treat packets of a connection that is there worse than those that open it.
+/// Returns whether rules of other software may treat packets of an established connection worse than first packets.
 pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
     let stores = [
         IptablesBackend::InUse,
@@ -62,7 +62,7 @@ fn asks_which(statement: &Statement) -> bool {
     }
 }
 
-/// Returns whether a rule holds for one kind of packet alone, and may be worse for those of a connection that is there.
+/// Returns whether a rule matches only one of first and later packets, and may be worse for later ones.
 fn tells_rule(rule: &Rule<'_>) -> bool {
     let holds = |of: &Match<'_>, state: u8, flags: u8| match of {
         Match::State { states, .. } => (states.value.0 & state != 0) != states.inverted,
@@ -82,7 +82,7 @@ fn tells_rule(rule: &Rule<'_>) -> bool {
     };
     let is_good = matches!(target, Target::Accept | Target::Return);
     let leads_to_kube_proxy = matches!(target, Target::Jump(name) if name.starts_with("KUBE-"));
-    // What those before have left may stop them.
+    // State that earlier packets left may stop later ones.
     let is_asked = |matched: &Match<'_>| match matched {
         Match::Connmark(_) => true,
         Match::Unknown(text) => tells_data(text),

@@ -106,7 +106,7 @@ impl Judge<'_> {
             entry: Entry::Outside,
             source: Some(peer),
             destination: own,
-            // Each side of VXLAN and Geneve sends from ports of its own; WireGuard answers to the port that it was asked from.
+            // Each side of VXLAN and Geneve sends from its own ports; WireGuard answers to the port of the request.
             established: proto == IPIP || tunnel.kind == "wireguard",
             ..leaves.clone()
         };
@@ -382,12 +382,12 @@ impl Judge<'_> {
         let gateway = outcome.gateway?;
         let links = &self.node.links().ok()?.all;
         let is_carried = self.is_tunnel(out) || addresses(other).contains(&gateway);
-        // Only a default route tells nothing of the pods.
+        // A default route alone says nothing about the pods.
         let route = self.router.found(Lookup::to(Asked::new(to, None))).ok()??;
         if is_carried || route.destination.prefix > 0 {
             return None;
         }
-        // Nothing but its plugin makes such a link.
+        // Only its plugin makes such a link.
         let is_made = |link: &&Link| {
             link.kind == "vxlan"
                 && ["flannel.", "vxlan.calico"]

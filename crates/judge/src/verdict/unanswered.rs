@@ -1,5 +1,5 @@
-//! Connections that connection tracking saw and no endpoint answered: a doubt where no rule, route or link explains it, as where another
-//! machine or a network between drops packets.
+//! Connections that connection tracking saw and no endpoint answered: a doubt if no rule, route or link explains it, for example because
+//! another machine or the network between drops packets.
 
 use std::net::SocketAddr;
 
@@ -12,10 +12,10 @@ use kpx_node::net::Proto;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::conntrack::Entry;
 
-/// The fewest connections without an answer that are no accident.
+/// The fewest connections without an answer that count as a symptom.
 const FEWEST: usize = 3;
 
-/// How many connections to an endpoint are being opened that are younger than the last one that was answered.
+/// The number of connections to an endpoint that were opened after the last answered one, and have no answer.
 pub(super) type Unanswered = HashMap<SocketAddr, usize>;
 
 /// Counts the tracked connections of `node` without an answer.

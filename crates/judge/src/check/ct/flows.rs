@@ -198,7 +198,7 @@ pub enum Why {
 ///
 /// # Errors
 ///
-/// What has to be known for that, and is not.
+/// The missing data that this needs.
 pub fn stale<'e>(node: &'e NodeSnapshot<'_>, mode: Option<Mode>) -> Result<Vec<Stale<'e>>, Gap> {
     stale_of(node, mode, &Owners::new(node))
 }
