@@ -78,7 +78,7 @@ pub(crate) struct DoctorReport {
     /// Whether the checks were chosen: each finding is then shown whole.
     #[serde(skip)]
     pub is_chosen: bool,
-    /// The findings in blocks: what one fix clears is one block.
+    /// The findings in blocks: findings that one fix clears are one block.
     #[serde(skip)]
     pub blocks: Vec<check::Block>,
     /// Tables that a tool had to read, with the reason.

@@ -202,7 +202,7 @@ fn ipset_version(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
-/// The members that a set may have unless its creator says otherwise.
+/// The default maximum number of members of a set.
 const MAXELEM: usize = 65_536;
 
 fn set_size(facts: &Facts<'_>) -> Verdict {

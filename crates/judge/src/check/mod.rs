@@ -78,13 +78,14 @@ pub struct Check {
     pub verify: &'static str,
     /// Commands of standard tools that show it.
     pub commands: &'static [Example],
-    /// The fix of findings without one of their own.
+    /// The fix of findings that have none of their own.
     pub fix: Text,
     /// Issues and incidents.
     pub incidents: &'static [&'static str],
     /// The items that it reads, in parts that checks share.
     pub needs: &'static [&'static [Item]],
-    /// Checks whose findings explain findings of this one, which are then printed below theirs, and what both must share.
+    /// Checks whose findings explain findings of this one, and what both must share. A report prints the consequence
+    /// below its cause.
     pub caused_by: &'static [Because],
     /// Returns the findings.
     pub run: fn(&Facts<'_>) -> Verdict,
@@ -359,12 +360,13 @@ pub fn beside_the_verdict() -> Vec<&'static Check> {
     checks
 }
 
-/// Returns whether `check` wants to hear the outcomes of all others first.
+/// Returns whether `check` needs the outcomes of all others first.
 pub fn explains(check: &Check) -> bool {
     sv::explains(check)
 }
 
-/// Returns the checks that say why kube-proxy does not program the node, those of their causes, and those of what it has not programmed.
+/// Returns the checks that say why kube-proxy does not program the node, the checks of their causes, and the checks of what kube-proxy
+/// has not programmed.
 pub fn of_proxy() -> Vec<&'static Check> {
     let ids = kp::OF_PROXY.into_iter();
     let ids = ids.chain(

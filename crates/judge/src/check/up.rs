@@ -403,7 +403,7 @@ fn gates_after(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// What the API server refuses of an object with an address that it does not accept.
+/// The changes of an object that the API server refuses because of an address.
 const NEW_VALUES: &str = "new objects with this value and changes of the field";
 
 fn addresses_after(facts: &Facts<'_>) -> Verdict {
@@ -459,7 +459,7 @@ fn addresses_after(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// Returns the finding about an object with values `refused`; `what` the API server refuses because of them.
+/// Returns the finding about an object with values `refused`; because of them, the API server refuses `what`.
 fn refused(
     goal: Goal,
     severity: Severity,

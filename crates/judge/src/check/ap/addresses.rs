@@ -251,7 +251,7 @@ fn node_addresses(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-/// Returns the Service ranges: those of the cluster, or else those that this node's API server is started with.
+/// Returns the Service ranges: those of the cluster, else those in the flags of this node's API server.
 fn service_cidrs(facts: &Facts<'_>) -> Result<Vec<Cidr>, Gap> {
     const FLAG: &str = "--service-cluster-ip-range=";
     let objects = facts.node.service_cidrs();
@@ -303,7 +303,7 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
-/// Finds addresses that several Nodes have, and a node without that of its Node.
+/// Finds addresses that several Nodes have, and a machine without the address of its Node.
 fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
     let mut findings = Collector::default();
     findings.add(shared_by_nodes(facts));
@@ -357,7 +357,7 @@ fn elsewhere(facts: &Facts<'_>, family: Family) -> Option<Finding> {
     )
 }
 
-/// Returns what several of these Nodes have, with their names.
+/// Returns the values that several of these Nodes share, with the names of the Nodes.
 fn shared_keys<K: Ord>(nodes: &[Node], keys: impl Fn(&Node) -> Vec<K>) -> Vec<(K, Vec<&str>)> {
     let mut names: BTreeMap<K, Vec<&str>> = BTreeMap::new();
     for node in nodes {
@@ -499,7 +499,7 @@ fn shared_by_services(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// Returns whether `name` is of the Service of the API servers.
+/// Returns whether `name` is the Service of the API servers.
 fn is_api(name: &PortName) -> bool {
     &*name.namespace == "default" && &*name.name == "kubernetes"
 }
@@ -578,7 +578,7 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
             let cluster = clusters.iter().flatten().find(|cidr| cidr.contains(ip));
             let cluster = cluster.map(|cidr| (*cidr, "clusterCIDR".to_owned()));
             match cluster {
-                // The pods have prefixes of their own, so the setting is wrong, and no range.
+                // The pods have other prefixes, so the setting is wrong, and is no range of pods.
                 Some(cluster) if seen.is_empty() && !pods.is_empty() => {
                     inside.push((service, note(&cluster)));
                 }
@@ -636,7 +636,7 @@ fn not_served(facts: &Facts<'_>) -> Verdict {
             continue;
         }
         if desired.family(family).is_some() {
-            // Only its rules prove that it serves the family, and IPv6 may have been disabled since.
+            // Only kube-proxy's rules prove that it serves the family; IPv6 may have been disabled since.
             findings.read(facts.written_for(mode, family));
             findings.read(facts.node.sysctl().and_then(Sysctl::whole));
             continue;

@@ -198,7 +198,7 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         findings.push(unready(service, &seen, pods));
     }
     let mut verdict = findings.verdict()?;
-    // Those with pods that do not run are less likely meant to have none.
+    // A Service whose pods do not run is less likely to be empty on purpose.
     verdict.sort_by_key(|verdict| verdict.evidence.len() < 2);
     Ok(verdict)
 }
@@ -267,7 +267,7 @@ fn without_label(service: &Service, slice: &str) -> Finding {
         ))
 }
 
-/// Returns the finding of `service` whose slices all have a label for which kube-proxy does not read them.
+/// Returns the finding of `service` if all its slices have a label that makes kube-proxy ignore them.
 fn labelled_slices(service: &Service, slices: &[&&EndpointSlice], label: &str) -> Finding {
     let message = format!(
         "kube-proxy reads none of the Service's EndpointSlices, since they have the label {label}"
@@ -403,7 +403,7 @@ fn no_local_endpoints(facts: &Facts<'_>) -> Verdict {
     let unserved = ports
         .filter(|port| port.internal_local && port.has_endpoints && !port.has_internal())
         .map(|port| (ServiceRef::new(&port.namespace, &port.service), port));
-    // One port of several may be that of DNS.
+    // One of several ports may be the DNS port.
     let mut names = BTreeMap::new();
     for (service, port) in unserved {
         // A cache of the node takes the address before kube-proxy does.
@@ -454,7 +454,7 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
             all.chain(pod.status.pod_ip.as_deref())
         })
         .collect();
-    // Further networks of a pod are in none of its addresses.
+    // The addresses of a pod do not include its further networks.
     let networks = facts.node.pod_networks().into_iter().flatten();
     let further: BTreeSet<IpAddr> = networks
         .flat_map(|network| network.addresses.clone())
@@ -527,7 +527,7 @@ fn sctp(facts: &Facts<'_>) -> Verdict {
     if with.is_empty() {
         return Err(Gap::NotApplicable("no Service has an SCTP port".to_owned()));
     }
-    // This one is there if the kernel tracks connections, and the list has the settings of that.
+    // This sysctl exists if the kernel tracks connections and the list has the settings of conntrack.
     setting(facts, "net.netfilter.nf_conntrack_icmp_timeout")?;
     let key = "net.netfilter.nf_conntrack_sctp_timeout_established";
     if facts.node.sysctl()?.known(key)?.is_some() {

@@ -119,7 +119,7 @@ fn has_chains(facts: &Facts<'_>) -> Result<bool, Gap> {
     all.verdict().map(|_| false)
 }
 
-/// Returns the setting by which Felix is to follow the mode of kube-proxy: it looks for kube-proxy's table in nftables then.
+/// Returns the setting that makes Felix follow the mode of kube-proxy: it then looks for kube-proxy's table in nftables.
 fn follows(facts: &Facts<'_>) -> Option<Proof> {
     let name = facts.node_name();
     let pods = facts.node.pods().map_or(&[][..], Vec::as_slice).iter();

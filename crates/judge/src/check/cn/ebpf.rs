@@ -134,7 +134,7 @@ fn orphaned(facts: &Facts<'_>, of: &EbpfProxy) -> Finding {
         ))
 }
 
-/// Returns the files of `proxy` in bpffs; none where its programs, which are found otherwise, were not read.
+/// Returns the files of `proxy` in bpffs; none if its programs were not read.
 fn pins(facts: &Facts<'_>, proxy: Proxy) -> Result<Vec<String>, Gap> {
     let Ok(bpf) = facts.node.bpf() else {
         return Ok(Vec::new());
@@ -248,7 +248,7 @@ fn services(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// Annotations by which a proxy of eBPF serves a Service otherwise than kube-proxy does, or not at all: they choose kinds of
+/// Annotations that make a proxy of eBPF serve a Service differently from kube-proxy, or not at all: they choose kinds of
 /// addresses, nodes and backends.
 const OTHERWISE: [&str; 3] = [
     "service.cilium.io/",
@@ -409,7 +409,7 @@ fn compared(table: &Table, ports: &[Port], port: &Port, service: &Service) -> Op
 fn places(table: &Table, ports: &[Port], port: &Port) -> Vec<(Place, u16)> {
     let addresses = port.addresses.iter();
     let addresses = addresses.filter(|(role, address)| {
-        // Of a family, and only what both proxies serve.
+        // The addresses of one family that both proxies serve.
         Family::of(*address) == table.family
             && matches!(
                 role,
@@ -424,7 +424,7 @@ fn places(table: &Table, ports: &[Port], port: &Port) -> Vec<(Place, u16)> {
     let Some(number) = port.node_port.filter(|_| !all.is_empty()) else {
         return all;
     };
-    // Which of the node's addresses have NodePorts is a setting of the proxy: those that have one have all.
+    // A setting of the proxy chooses the node's addresses with NodePorts: an address has all NodePorts or none.
     let is_service = |address| {
         let mut all = ports.iter().flat_map(|port| &port.addresses);
         all.any(|(_, of)| *of == address)

@@ -90,7 +90,7 @@ fn hides(outcome: &Outcome) -> Option<(&Hop, Option<IpAddr>)> {
     })
 }
 
-/// Returns the address of one pod of each of a few Nodes, with a network of its own.
+/// Returns the address of one pod with its own network on each of a few Nodes.
 fn destinations(facts: &Facts<'_>, family: Family) -> Vec<IpAddr> {
     const NODES: usize = 4;
     const HERE: usize = 2;

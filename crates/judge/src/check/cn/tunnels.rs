@@ -49,8 +49,8 @@ pub(super) const CHECKS: &[Check] = &[Check {
     run: large_packets,
 }];
 
-/// Returns the bytes that the tunnel of `link` adds to a packet over IPv4; `None` if it is no tunnel, or one whose packets are limited
-/// elsewhere: those of Cilium and OVS have a header of their own each, and routes with an MTU.
+/// Returns the bytes that the tunnel of `link` adds to a packet over IPv4; `None` if it is no tunnel, or if its MTU is set elsewhere:
+/// Cilium and OVS have their own headers, and routes with an MTU.
 fn overhead(link: &Link) -> Option<u32> {
     if link.external {
         return None;

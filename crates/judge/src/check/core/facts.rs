@@ -104,7 +104,7 @@ impl<'a> Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Indexes the service ports, for a thread beside that of the checks.
+    /// Indexes the service ports, on a thread of its own.
     pub fn index_owners(&self) {
         self.owners();
     }
@@ -129,13 +129,13 @@ impl Facts<'_> {
         self.across
     }
 
-    /// Notes the outcomes of the other checks, for the one that explains what they leave open.
+    /// Notes the outcomes of the other checks, for the check that runs last and explains the rest.
     pub fn hear(&self, outcomes: Vec<(&'static Check, Outcome)>) {
         // They are heard once.
         self.said.set(outcomes).ok();
     }
 
-    /// Returns the findings on Services that fail for a reason which no other check names.
+    /// Returns the findings on Services that fail for a reason that no other check reports.
     pub(in crate::check) fn unexplained(&self) -> Verdict {
         let unasked = || Gap::NotApplicable("the causes are not asked for".to_owned());
         let explain = self.explain.ok_or_else(unasked)?;

@@ -1,4 +1,4 @@
-//! Whether a command changes something, or only looks.
+//! Whether a command changes something, or only reads.
 
 use super::advice::{Advice, Line, Word};
 
@@ -86,7 +86,7 @@ const CHANGING: &[(&str, &[&str])] = &[
 const APPLYING: &[&str] = &["--apply", "--load", "--persist"];
 
 impl Advice {
-    /// Returns whether it changes something: a command that is not known to only look does.
+    /// Returns whether it changes something; true for a command that is not known to only read.
     pub fn changes(&self) -> bool {
         match self {
             Self::Kpx(words) => {

@@ -1,4 +1,4 @@
-//! Obstacles to connections: who sets them, and how to remove them.
+//! Obstacles to connections: their owners, and how to remove them.
 
 use std::net::IpAddr;
 
@@ -119,7 +119,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
     }
 }
 
-/// The last port of the kernel's own range less its first one.
+/// The last port of the kernel's own range minus its first one.
 const DEFAULT_COUNT: u16 = 60_999 - 32_768;
 
 /// What to do where the node does not have the address of its Node.
@@ -153,7 +153,7 @@ pub(in crate::check) fn reserved_ports_fix() -> Fix {
     )
 }
 
-/// Returns the fix of `what`: what lasts, and what helps at once.
+/// Returns the fix of `what`: the permanent one, and a command that helps at once.
 pub fn obstacle_fix(what: &Obstacle) -> Fix {
     match what {
         Obstacle::LinkForwarding { link } => sysctl(link, "forwarding", 1),
@@ -810,7 +810,7 @@ fn sysctl(link: &str, name: &str, value: u8) -> Fix {
     Fix::on_node(text, format!("sysctl -w {key}={value}"))
 }
 
-/// Returns the fix of pods with addresses of another Node: the routes are right.
+/// Returns the fix of pods with addresses of another Node; the routes are right.
 pub fn home_fix(home: &Home) -> Fix {
     let text = format!(
         "Keep the route: the pods on {} need it. The container runtime uses the first file of /etc/cni/net.d: remove those that the \

@@ -1,4 +1,4 @@
-//! What is said of one rule: as evidence, and how to let packets pass it.
+//! Texts about one rule: the evidence, and how to let packets pass it.
 
 use std::collections::BTreeSet;
 
@@ -27,9 +27,9 @@ const KEEP_POLICY: &str = "The policy closes the chain to all packets that no ru
 struct Owner {
     /// Its name in [`SOFTWARE`](kpx_node::owner::software::SOFTWARE), or that of the kubelet.
     name: &'static str,
-    /// The change that lasts, if it lets the packets of pods pass a firewall: a text and a command with [`PODS`].
+    /// The permanent change that lets the packets of pods pass a firewall: a text and a command with [`PODS`].
     pass: Option<(&'static str, &'static str)>,
-    /// What to change, unless it is the rule.
+    /// The thing to change, if it is not the rule.
     change: Option<&'static str>,
     /// A command that shows its configuration.
     shown: Place,
@@ -223,8 +223,8 @@ pub(in crate::check) fn proof_of(rule: &Rule) -> Proof {
     Proof::rule(rule.family, rule.table.as_str(), text)
 }
 
-/// Returns how to let the packets of pods and Services pass: where its maker keeps the rule, the command that accepts them before it
-/// if it closes the node, or else the command that deletes it.
+/// Returns how to let the packets of pods and Services pass: a change in the configuration of the rule's owner; for a rule that
+/// closes the node, the command that accepts them before it; else the command that deletes it.
 pub fn rule_fix(by: &By) -> Fix {
     if let Some(fix) = source_fix(by) {
         return fix;
@@ -278,7 +278,7 @@ pub fn rule_fix(by: &By) -> Fix {
         return Fix::kubectl(CIDR_BLOCK, BGP_CONFIGURATION);
     }
     let owner = owner_of(who);
-    // What comes from outside to pods is translated.
+    // Packets from outside to pods are translated.
     let is_from_outside = || {
         let chain = &by.rule.chain;
         let mut passes = by.passes.iter();
@@ -306,7 +306,7 @@ pub fn rule_fix(by: &By) -> Fix {
             .passes
             .iter()
             .partition(|pass| matches!(pass.packets, Accepted::To(..)));
-        // What names the pods is done for each of their ranges, and the rest once.
+        // Commands that name the pods run for each range of pods, the others once.
         let parts = of_family.split(" && ").flat_map(|part| {
             let times = if part.contains(PODS) { usize::MAX } else { 1 };
             let passes = ranges.iter().take(times);
@@ -348,7 +348,7 @@ fn opening(who: &str, pass: &Pass) -> String {
     }
 }
 
-/// How software is to leave the ranges of pods out of what it masquerades, and the command for it.
+/// How to exclude the ranges of pods from the masquerading of software, and the command for it.
 const SOURCES: &[(&str, &str, Place)] = &[
     (
         "ip-masq-agent",

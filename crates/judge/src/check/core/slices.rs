@@ -33,7 +33,7 @@ pub(crate) fn unlabelled<'s>(service: &Service, slices: &'s [EndpointSlice]) -> 
 pub enum Writer {
     /// The EndpointSlice controller, by the selector of the Service.
     Controller,
-    /// The controller, while the Service had a selector: nothing updates it any more.
+    /// The controller, at a time when the Service had a selector: nothing updates the slice any more.
     Former,
     /// The mirroring controller, from an Endpoints object.
     Mirror,

@@ -188,7 +188,7 @@ pub enum Why {
     Gone,
     /// The Service has no endpoints.
     WithoutEndpoints,
-    /// It goes to the Service's address itself: no rule translated the first packet.
+    /// It goes to the Service's address: no rule translated the first packet.
     Untranslated,
 }
 
@@ -223,7 +223,7 @@ pub(in crate::check) fn stale_of<'e>(
     let is_gone = without_pod(node);
     let waits = |entry: &Entry| match entry.proto {
         Proto::Udp => true,
-        // A client keeps its port, and begins anew from there for ever; but a pod that lives ends the association itself.
+        // A client keeps its port, and reconnects from it for ever; but a live pod ends the association itself.
         Proto::Sctp => is_gone
             .as_ref()
             .is_some_and(|is_gone| is_gone(entry.reply.source.ip())),
@@ -318,7 +318,7 @@ fn protocol(proto: Proto) -> String {
     proto.to_string().to_uppercase()
 }
 
-/// Returns what tells of an address whether it is in this node's range of pods and no pod has it; `None` if the pods are not known.
+/// Returns the predicate for addresses in this node's range of pods that no pod has; `None` if the pods are not known.
 fn without_pod<'n>(node: &'n NodeSnapshot<'_>) -> Option<impl Fn(IpAddr) -> bool + use<'n>> {
     let name = node.object_name().ok()?;
     let object = node.nodes().ok()?.iter();
@@ -330,7 +330,7 @@ fn without_pod<'n>(node: &'n NodeSnapshot<'_>) -> Option<impl Fn(IpAddr) -> bool
         pods.filter(|pod| pod.spec.node_name.as_deref() == Some(name.as_str()) && !pod.has_ended());
     let own: Vec<Vec<IpAddr>> = own.map(|pod| pod.addresses().collect()).collect();
     let in_range = move |ip: IpAddr| ranges.iter().any(|range| range.contains(ip));
-    // A pod without an address may get this one, and without any, the pods were not recorded.
+    // A pod without an address may get this one; if no pod has an address, the pods were not recorded.
     if own.iter().any(Vec::is_empty) || !own.iter().flatten().any(|ip| in_range(*ip)) {
         return None;
     }

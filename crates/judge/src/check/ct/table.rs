@@ -214,7 +214,7 @@ fn lost_entries(facts: &Facts<'_>) -> Verdict {
             let Some(count) = findings.read(stat.sum(name)) else {
                 continue;
             };
-            // A packet whose entry another one created first counts as dropped, too.
+            // The counter also has packets that lost a race for the same entry.
             let others = match name {
                 "drop" => stat.sum("insert_failed").unwrap_or_default(),
                 _ => 0,

@@ -1,4 +1,4 @@
-//! The findings in blocks: what one fix clears is one block.
+//! The findings in blocks: findings that one fix clears are one block.
 
 use super::Diagnosed;
 use crate::check::{Advice, Fix, Severity};

@@ -170,7 +170,7 @@ impl Diagnosed {
             .map(|consequence| consequence.finding.severity)
             .max();
         let severity = worst.map_or(finding.severity, |worst| worst.max(finding.severity));
-        // What is no fault alone has no command, until Services fail because of it.
+        // A finding that alone is no fault has no command until Services fail because of it.
         if severity > finding.severity {
             let has_command = |fix: &&Fix| fix.advice.is_some();
             let same = consequences.iter().map(|consequence| &consequence.finding);

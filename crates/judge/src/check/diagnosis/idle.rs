@@ -1,4 +1,4 @@
-//! A kube-proxy that does not program the node, as the checks found it.
+//! A kube-proxy that does not program the node, according to the findings.
 
 use super::because::{outdates, process};
 use super::causes::root;
@@ -49,7 +49,7 @@ pub fn flushed<'o>(
 }
 
 fn is_idle(finding: &Finding, family: Family) -> bool {
-    // A kube-proxy that runs in another mode than it is configured for does not write that one's.
+    // A kube-proxy that runs in another mode than the configured one does not write the rules of the configured one.
     let is_fallback = finding.about == Subject::setting("mode");
     let is_stopped = matches!(
         process(finding),

@@ -1,4 +1,4 @@
-//! Findings that the operator ignores, and what became of the entries of the ignore file.
+//! Findings that the operator ignores, and the status of each entry of the ignore file.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub struct Hidden {
     pub expires: String,
 }
 
-/// An entry of the ignore file, and what it hides.
+/// An entry of the ignore file, and the findings that it hides.
 #[derive(Debug)]
 pub struct EntryUse {
     /// The entry.

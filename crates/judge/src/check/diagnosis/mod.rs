@@ -1,5 +1,5 @@
-//! The diagnosis: what the outcomes of the checks say together. Causes and their consequences, what the operator ignores, which
-//! fix clears what, and what to run next. A report prints it, and decides nothing.
+//! The diagnosis: the outcomes of all checks, combined. It has causes and their consequences, ignored findings, which fix
+//! clears which findings, and the command to run next. A report prints it, and decides nothing.
 
 mod because;
 mod blocks;
@@ -130,7 +130,7 @@ pub struct Summary {
     pub unknown: usize,
 }
 
-/// Returns what the `outcomes` of checks that answer `question` say together; `ignores` are the operator's, which expire by the
+/// Returns the diagnosis of the `outcomes` of checks that answer `question`; `ignores` are the operator's, which expire by the
 /// time beside them, `services` is the verdict on all Services, if there is one, and `known` are values for commands, by the words
 /// that stand for them.
 pub fn diagnose(

@@ -38,7 +38,7 @@ pub(super) fn next(
     };
     let open = services.and_then(|tally| tally.unknown.first());
     let open = open.map(|service| (why(service), None));
-    // A load balancer of which nothing is recorded is no reason to look there first.
+    // A load balancer without any evidence is no reason to look there first.
     let is_doubtful = services.is_some_and(|tally| tally.unknown.len() > tally.behind_balancers);
     let are_notes = findings
         .iter()
@@ -123,7 +123,7 @@ impl<'d> Worst<'d> {
         self.blocks().find_map(|block| self.repair_of(block))
     }
 
-    /// Returns the command that repairs a finding that is not of the worst.
+    /// Returns the command that repairs a finding below the worst severity.
     fn lesser_repair(&self) -> Option<Step> {
         let warnings = self.blocks.iter();
         let mut warnings = warnings.filter(|block| block.severity == Severity::Warning);
@@ -139,7 +139,7 @@ impl<'d> Worst<'d> {
         Some((found, there(first)))
     }
 
-    /// Returns the first command in the text of the fix, unless it is to be decided about.
+    /// Returns the first command in the text of the fix, unless a person has to decide about it.
     fn repair_in_text(&self, of: &Diagnosed) -> Option<Advice> {
         let fix = of.finding.fix.as_ref();
         if fix.is_some_and(|fix| fix.is_to_decide) {
@@ -196,7 +196,7 @@ impl<'d> Worst<'d> {
             return Some(Advice::kpx(["doctor", "--wait", "1m"]));
         }
         let ready = self.ready(advice);
-        // Errors are repaired, not left for another mode or release.
+        // Errors are repaired now, not by a switch or an upgrade.
         let is_error = self
             .blocks
             .first()

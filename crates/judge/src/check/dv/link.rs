@@ -12,7 +12,7 @@ use kpx_node::node::links::Address;
 use kpx_node::node::modules::filed;
 use kpx_node::owner::software::is_node_local_dns;
 
-/// So many addresses or virtual servers are many.
+/// From this number on, addresses or virtual servers are many.
 const MANY: usize = 5_000;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -229,7 +229,8 @@ fn is_empty(facts: &Facts<'_>, link: &str) -> bool {
     addresses.is_ok_and(|all| !all.all.iter().any(is_its))
 }
 
-/// Returns how to let a network manager leave `link` alone; if it has `emptied` it, what writes its addresses again comes after that.
+/// Returns how to make a network manager ignore `link`; if it has `emptied` the link, the command that writes the addresses again
+/// comes after that.
 fn unmanaged_fix(link: &str, is_nm: bool, emptied: bool) -> Fix {
     let (by, command) = if is_nm {
         let file = format!("/etc/NetworkManager/conf.d/90-{link}.conf");

@@ -151,7 +151,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// What is said of a rule that lost its conditions.
+/// The message for a rule that lost its conditions.
 const LOST: &str = "a rule applies to every packet: it lost its conditions";
 
 /// Returns whether `rule` of `chain` in table filter ends every packet, which kube-proxy's and the kubelet's there never do.

@@ -199,7 +199,7 @@ fn repeated(facts: &Facts<'_>) -> Verdict {
 }
 
 fn invalid(facts: &Facts<'_>) -> Verdict {
-    /// Stray packets of a node that runs for weeks do not exceed this.
+    /// A node that runs for weeks has fewer stray packets than this.
     const FEW: u64 = 10_000;
     facts.only_in(&[Mode::Iptables])?;
     let mut findings = Collector::default();
@@ -271,7 +271,7 @@ fn many_rules(facts: &Facts<'_>) -> Verdict {
             findings
                 .push(Finding::new(Severity::Warning, Mode::Iptables, message).evidence([seen]));
         }
-        // The syncs of another mode do not tell.
+        // The syncs of another mode say nothing about this one.
         return findings.verdict();
     }
     findings.read(facts.written(Mode::Iptables));

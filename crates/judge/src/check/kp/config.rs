@@ -205,7 +205,7 @@ fn accepted(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-/// Returns what kube-proxy refuses of its configuration when it starts. Before a switch, the requirements have it.
+/// Returns the settings that kube-proxy refuses when it starts. Before a switch, the requirements report them.
 fn refused(facts: &Facts<'_>) -> Vec<Finding> {
     if facts.target().is_some() {
         return Vec::new();
@@ -228,7 +228,7 @@ fn refused(facts: &Facts<'_>) -> Vec<Finding> {
     };
     let evidence = facts.node.evidence();
     let mut read = evidence.iter();
-    // What kpx could not read says nothing about what kube-proxy reads.
+    // A file that kpx could not read may be readable for kube-proxy.
     if !read.any(|(item, read)| item == Item::ProxyConfig && read.is_ok()) {
         return Vec::new();
     }
@@ -363,7 +363,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
             }
         };
         if let Err(gap) = replaced {
-            // Another service proxy, which is not known, would explain it.
+            // An unknown service proxy would explain it.
             all.note(gap);
             break;
         }
@@ -372,7 +372,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
             key: "mode".to_owned(),
             value: held.to_owned(),
         };
-        // A sync that ended wrote rules, whatever fails since they are gone.
+        // A sync that ended wrote rules; later failures do not explain why they are gone.
         let by = match synced(facts, family).filter(|_| held == "none") {
             Some(_) => flushes(facts).unwrap_or_default(),
             None => Vec::new(),
@@ -439,8 +439,8 @@ fn fails(facts: &Facts<'_>) -> bool {
     log.is_ok_and(|log| log.has(&[Kind::Sync, Kind::Exit]))
 }
 
-/// Returns how to restore rules of which the kernel has none; `written` if kube-proxy wrote them. What flushes them, `by`, comes first:
-/// it would flush them again.
+/// Returns how to restore the missing rules; `written` if kube-proxy wrote them. The fix of `by`, the program that flushes them, comes
+/// first: it would flush them again.
 fn flushed_fix(facts: &Facts<'_>, written: bool, by: Vec<Finding>) -> Fix {
     let is_repairable = is_repairable(facts.node);
     if let Some(mut first) = by.into_iter().find_map(|finding| finding.fix) {
@@ -470,7 +470,7 @@ fn flushed_fix(facts: &Facts<'_>, written: bool, by: Vec<Finding>) -> Fix {
     }
 }
 
-/// Returns what the kernel has of kube-proxy where it has no rules of `family`.
+/// Returns the objects of kube-proxy in the kernel, if it has no rules of `family`.
 fn without_rules(facts: &Facts<'_>, family: Family) -> String {
     let servers = facts.node.ipvs().map_or(&[][..], |table| &table.servers);
     let addresses = servers.iter().filter_map(|server| server.key.socket());
@@ -489,7 +489,7 @@ enum Held {
     Mode(Mode),
     /// None.
     None,
-    /// None of the expected mode; those of others were not read.
+    /// No rules of the expected mode; the rules of the others were not read.
     Other(Gap),
 }
 
@@ -700,7 +700,7 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
         )]);
     }
     if is_mode && has_fallen_back(facts) {
-        // It has read the setting, and cannot follow it.
+        // kube-proxy has read the setting, and cannot follow it.
         return rest.map_or_else(|| Ok(Vec::new()), Err);
     }
     let names = seen.iter().filter_map(|proof| match proof {

@@ -207,7 +207,7 @@ fn process(severity: Severity, state: ProcessState, message: impl Into<String>) 
     Finding::new(severity, Subject::ProxyProcess { state }, message).called("kube-proxy")
 }
 
-/// Words of an error that blames what a mode needs.
+/// Words of an error that blames a requirement of a mode.
 const BLAMES: &[(Mode, &[&str])] = &[
     (Mode::Iptables, &["iptables", "ip6tables"]),
     (
@@ -249,7 +249,7 @@ fn blames(error: &str, from: Mode, to: Mode) -> bool {
 }
 
 fn restarts(facts: &Facts<'_>) -> Verdict {
-    /// Fewer restarts come from reboots or an upgrade.
+    /// A smaller number of restarts may come from reboots or an upgrade.
     const MANY: u32 = 5;
     let here = facts.called()?;
     let pods = facts.node.pods()?.iter();
@@ -284,7 +284,7 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
                 Proof::Note(format!("last exit: {reason}, status {}", exit.exit_code))
             }));
             let waiting = status.state.waiting.as_ref();
-            // That of a crash loop repeats the name of the pod.
+            // The message of a crash loop repeats the name of the pod.
             let said = waiting.filter(|waiting| waiting.reason.as_deref() != Some(CRASH_LOOP));
             let said = said.and_then(|waiting| waiting.message.clone());
             seen.extend(said.filter(|message| !message.is_empty()).map(Proof::Note));
@@ -339,7 +339,7 @@ struct Unstarted {
     reasons: &'static [&'static str],
     severity: Severity,
     why: &'static str,
-    /// What to do; the events of the pod say the rest.
+    /// The advice; the events of the pod have the details.
     fix: &'static str,
 }
 
@@ -486,8 +486,8 @@ fn revive(facts: &Facts<'_>) -> Fix {
     )
 }
 
-/// Returns the finding for an unhealthy kube-proxy before 1.33, which has two times: they are the same if it is healthy, and
-/// otherwise as far apart as two periods of its syncs, or farther.
+/// Returns the finding for an unhealthy kube-proxy before 1.33, which reports two times: they are equal if it is healthy,
+/// else at least two sync periods apart.
 fn older_health(health: &Health) -> Result<Option<Finding>, Gap> {
     /// Two periods of the default, in seconds.
     const TIMEOUT: u64 = 60;

@@ -306,7 +306,7 @@ const FIXES: &[(&str, &str)] = &[
 
 fn log(facts: &Facts<'_>) -> Verdict {
     let log = match facts.node.proxy_log() {
-        // What a part reports is reported; what it does not report may be in the rest.
+        // Troubles in a part of the log are reported; other troubles may be in the rest.
         Err(gap @ Gap::Partial(..)) => {
             let whole = facts.node.evidence().with_all_parts();
             let part = proxy_log::parse(whole.text(Item::ProxyLog)?);
@@ -387,7 +387,7 @@ fn is_wanted(facts: &Facts<'_>, claim: &Claim) -> bool {
     })
 }
 
-/// How long a client of the API server waits at most before it tries again, with room for a slow one.
+/// The longest time before a client of the API server retries, with a margin.
 const RETRY: Duration = Duration::from_secs(300);
 
 /// Returns whether kube-proxy runs, or has written its rules, or has read the objects, since it reported `trouble`.
@@ -430,7 +430,7 @@ fn has_entry(facts: &Facts<'_>, trouble: &Trouble) -> Option<bool> {
     Some(set.is_some_and(|set| set.members.iter().any(|member| member.element == entry)))
 }
 
-/// Returns whether the sync of `family` that ended at `at` was lately, and no later one was asked for. The clock of a journal is that
+/// Returns whether the sync of `family` that ended at `at` is recent, and no later one was requested. The clock of a journal is that
 /// of the node, so its times are not compared.
 fn is_done(facts: &Facts<'_>, metrics: &Metrics<'_>, family: Option<Family>, at: Time) -> bool {
     let mut queued = metrics.last_queued().filter(|(of, _)| *of == family);
@@ -572,7 +572,7 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
             Subject::Proxy,
             format!("kube-proxy's syncs fail, so its rules become outdated: {error}"),
         ),
-        // It needs these for nothing but metrics, and for packets to addresses of no Service.
+        // kube-proxy needs these only for metrics, and for packets to addresses of no Service.
         Kind::Watch if is_of_ranges(trouble) => (
             Severity::Warning,
             Subject::Proxy,
@@ -680,7 +680,8 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
         Some(family) => finding.of_family(family),
         None => finding,
     };
-    // What it says of IPVS and IP sets is explained by their modules, and what it says of the kernel's release by that.
+    // The checks of modules explain its errors about IPVS and IP sets, and the check of the kernel those about the
+    // kernel's release.
     let is_of_kernel = [proxy_log::NO_IPVS, OLD_KERNEL];
     if *kind == Kind::Exit && is_of_kernel.iter().any(|part| error.contains(part)) {
         finding.loss()
@@ -700,7 +701,8 @@ pub(super) fn server_fix(asked: SocketAddr, own: SocketAddr) -> Fix {
     )
 }
 
-/// Returns the fix of requests that are refused, for want of the `ClusterRole`, or of rules of it where other requests are not.
+/// Returns the fix of requests that are refused, for want of the `ClusterRole`, or of some of its rules if other requests are
+/// not.
 fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
     let first = all.first()?;
     let bound = binding(&first.error)?;

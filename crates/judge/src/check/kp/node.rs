@@ -237,7 +237,7 @@ fn of_local_endpoints(facts: &Facts<'_>) -> BTreeSet<ServiceRef> {
     ours.map(|port| ServiceRef::from(&port.name)).collect()
 }
 
-/// Returns the finding that `name`, by which kube-proxy calls its Node, is another Node's.
+/// Returns the finding that `name`, kube-proxy's name of its Node, belongs to another Node.
 fn another(facts: &Facts<'_>, name: &str, setting: Proof) -> Option<Finding> {
     let why = facts.node.contradiction(name)?;
     let own = facts.node.by_clues().name().ok()?;
@@ -362,7 +362,7 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
             return Err(Gap::NotApplicable(why.to_owned()));
         }
     }
-    // Whichever Node this machine is, kube-proxy finds an address under its name.
+    // kube-proxy finds an address under its name, whichever Node this machine is.
     let nodes = facts.node.nodes()?;
     let all_have = |family: Family| {
         let has = |node: &Node| {
@@ -400,7 +400,7 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
         .collect())
 }
 
-/// Returns a finding if no link is the one, or one of those, with the name `value` of the setting `key`, and pods run here.
+/// Returns a finding if no link matches `value` of the setting `key` (a name, or its beginning), and pods run here.
 fn links_of_pods(facts: &Facts<'_>, key: &'static str, value: &str) -> Verdict {
     let here = Some(facts.called()?);
     let mut pods = facts.node.pods()?.iter();

@@ -202,7 +202,7 @@ fn no_recheck(facts: &Facts<'_>) -> Verdict {
 fn nft_version(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Nftables])?;
     let (found, text) = match tool_version(facts, Item::NftVersion) {
-        // Without nft on the node nothing there can misread the rules.
+        // Without nft on the node, no program there misreads the rules.
         Err(Gap::Absent(..)) => return Ok(Vec::new()),
         read => read?,
     };
@@ -255,7 +255,7 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
     let own: Vec<_> = kube_proxies(facts.node.processes()?)
         .filter(lasting)
         .collect();
-    // One may be the child of another: those of two pods or services are in control groups of their own.
+    // One process may be the child of another; those of two pods or services are in different control groups.
     let groups: BTreeSet<&str> = own
         .iter()
         .filter_map(|process| process.cgroup.as_deref())

@@ -80,7 +80,7 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     if is_replaced(facts)? {
         return Err(Gap::NotApplicable(REPLACED.to_owned()));
     }
-    // Its absence is no fault unless a DaemonSet, a pod or its rules show that it should run here.
+    // A missing kube-proxy is a fault only if a DaemonSet, a pod or its rules show that it should run here.
     let has_rules = || still_held(facts, Subject::Proxy, "").is_ok_and(|found| !found.is_empty());
     if containers(facts).is_err() && !has_rules() {
         return Err(gap);
@@ -266,8 +266,8 @@ const CONFIGURATION: &[Item] = &[Item::ProxyConfig, Item::ConfigMaps, Item::Prox
 /// The checks whose errors say that kube-proxy does not run, the most telling first.
 const ABSENCE: [&str; 2] = ["KP05", "KP02"];
 
-/// Folds checks that are unknown because kube-proxy does not answer into the one error that says so. Where another service
-/// proxy runs instead, they do not apply.
+/// Replaces checks that are unknown because kube-proxy does not answer by the one error that says so. If another service
+/// proxy runs instead, these checks do not apply.
 pub fn fold(outcomes: &mut [(&'static Check, Outcome)]) {
     if !outcomes.iter().any(says_silent) {
         return;

@@ -189,7 +189,7 @@ impl HealthPort<'_> {
             let packet = paths.packet(Entry::Outside, to, Proto::Tcp)?;
             let is_fine = |end: &Outcome| end.verdict == End::Local;
             let ends = paths.astray(findings, &packet, is_fine);
-            // Load balancers are near, most of them: what closes the node may let in those.
+            // Most load balancers are near: a firewall may admit them.
             let near = neighbours(facts, family);
             let is_stopped = |source| {
                 let source = Some(source);
@@ -210,7 +210,7 @@ impl HealthPort<'_> {
         found
     }
 
-    /// Returns the finding on packets that end so; `is_sure` if those from nearby do, too.
+    /// Returns the finding on these packets; `is_sure` if packets from nearby end in the same way.
     fn finding(
         &self,
         facts: &Facts<'_>,

@@ -206,7 +206,7 @@ fn shadowed(facts: &Facts<'_>, port: &Port, at: SocketAddr) -> Option<Finding> {
     if port.endpoints.iter().any(is_endpoint) {
         return None;
     }
-    // An address that is there for the Service alone takes nothing from a process that listens on all of them.
+    // A process that listens on all addresses loses nothing by an address that exists only for the Service.
     let is_nodes = own_address(facts.node, Family::of(at.ip())) == Some(at.ip());
     let (who, proof) = match facts.node.sockets() {
         Ok(sockets) => {
@@ -345,7 +345,7 @@ fn families(facts: &Facts<'_>) -> Verdict {
             NodePortsAt::Prefix(cidr) => cidr.family() == family,
         })
     };
-    // Both families are served; or, with loopback addresses only, none is on purpose.
+    // Both families are served; with loopback addresses only, kube-proxy serves none on purpose.
     let served = Family::BOTH.map(covers);
     if served[0] == served[1] {
         return Ok(Vec::new());

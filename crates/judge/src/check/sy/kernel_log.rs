@@ -1,4 +1,4 @@
-//! SY18: what the kernel says of packets that it drops and processes that it kills.
+//! SY18: messages of the kernel about packets that it drops and processes that it kills.
 
 use std::net::SocketAddr;
 

@@ -1,6 +1,6 @@
 //! SY16: settings, routes, links and filters that stop the connections of Services.
 //!
-//! The findings come from the verdict on all Services: what it only doubts is a warning, if its fix is known.
+//! The findings come from the verdict on all Services: a doubt is a warning, if its fix is known.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -59,7 +59,7 @@ struct Found {
     services: BTreeSet<ServiceRef>,
     /// The first of the connections from each kind of client.
     shown: BTreeMap<Client, (ServiceRef, SocketAddr, Fate)>,
-    /// The same barrier as other connections meet it, in words.
+    /// The barrier in the words of other connections that meet it.
     also: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ struct Named {
     message: String,
     evidence: Vec<Proof>,
     fix: Fix,
-    /// The object of another check without which it is gone.
+    /// The object of another check that causes it.
     within: Option<Subject>,
 }
 
@@ -113,7 +113,7 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
     };
     let cells = || surveyed.iter().flat_map(|port| &port.cells);
     let usual = cells().filter(|cell| !is_of_few(cell.client));
-    // The checks of rules of IP ask for usual clients.
+    // The checks of IP rules judge usual clients.
     let asked: BTreeSet<_> = usual
         .flat_map(|cell| &cell.barriers)
         .filter_map(rule_of_ip)
@@ -203,7 +203,7 @@ fn thinned(surveyed: &[Surveyed]) -> Vec<Finding> {
     all.into_iter().map(finding).collect()
 }
 
-/// Returns whether a rule may stop such clients and no others.
+/// Returns whether a rule may stop only such clients.
 const fn is_of_few(client: Client) -> bool {
     matches!(client, Client::Elsewhere | Client::Single)
 }
@@ -221,7 +221,7 @@ fn rule_of_ip(barrier: &Barrier) -> Option<(Family, &str, &str, usize)> {
     }
 }
 
-/// Adds the connections of `cell` to those that a barrier stops.
+/// Adds the connections of `cell` to the barriers that stop them.
 fn note(found: &mut Vec<Found>, port: &Surveyed, cell: &Brief, named: Named) {
     let service = ServiceRef::from(&port.name);
     let shown = (service.clone(), cell.to, cell.fate);
@@ -272,7 +272,7 @@ fn finished(of: Found) -> Finding {
         within,
     } = of.named;
     let only_outside = of.shown.keys().all(|client| *client == Client::Outside);
-    // A firewall may close the node to the outside on purpose.
+    // A firewall may block clients outside on purpose.
     let severity = match &about {
         Subject::Rule(rule) if only_outside && !rule.is_particular() => Severity::Info,
         _ => Severity::Error,
@@ -298,7 +298,7 @@ fn finished(of: Found) -> Finding {
         .fix(fix)
 }
 
-/// Returns what keeps it from being known that nothing stops connections.
+/// Returns the gap that makes it unknown whether something stops connections.
 fn unknown(surveyed: &[Surveyed]) -> Option<Gap> {
     let cells = surveyed.iter().flat_map(|port| &port.cells);
     let mut open = cells.filter(|cell| cell.fate == Fate::Unknown);
@@ -313,7 +313,7 @@ fn unknown(surveyed: &[Surveyed]) -> Option<Gap> {
 }
 
 impl Look<'_, '_> {
-    /// Returns what `barrier` is; several for policies, each of which stops the packets alone.
+    /// Returns the obstacles in `barrier`; several for policies, each of which alone stops the packets.
     fn named(&self, barrier: &Barrier) -> Vec<Named> {
         match barrier {
             Barrier::Obstacle(what) => match what.as_ref() {
@@ -351,7 +351,7 @@ impl Look<'_, '_> {
     }
 
     fn obstacle(&self, what: &Obstacle) -> Named {
-        // A rule is the same to all packets that it stops.
+        // One rule is one obstacle for all packets that it stops.
         if let Obstacle::Further {
             which,
             by: Some(by),
@@ -381,7 +381,7 @@ impl Look<'_, '_> {
             .as_ref()
             .and_then(|key| Some(sysctl_proof(key, setting(self.facts, key).ok()?)));
         let owner = Proof::Note(format!("owner: {}", obstacle_owner(what)));
-        // Forwarding of the node turns it on at every link.
+        // The sysctl of the node sets forwarding of every link.
         let within = matches!(what, Obstacle::LinkForwarding { .. })
             .then(|| Subject::sysctl("net.ipv4.ip_forward"));
         // The message names the sysctl.
@@ -444,7 +444,7 @@ impl Look<'_, '_> {
         })
     }
 
-    /// Returns what keeps packets from `source` from having a way to `to`.
+    /// Returns why packets from `source` have no way to `to`.
     fn routes(&self, to: SocketAddr, source: IpAddr, fault: &Fault) -> Option<Named> {
         if let Fault::WrongWay {
             home: Some(home), ..

@@ -272,7 +272,7 @@ fn localhost_node_ports(facts: &Facts<'_>, key: &'static str) -> Verdict {
 }
 
 fn localnet(facts: &Facts<'_>) -> Verdict {
-    /// That of kube-proxy's metrics, which are on 127.0.0.1.
+    /// The port of kube-proxy's metrics, which are on 127.0.0.1.
     const PORT: u16 = 10249;
     let key = "net.ipv4.conf.all.route_localnet";
     if setting(facts, key)? != "1" {
@@ -312,7 +312,7 @@ fn localnet(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// Fewer ports than this are soon taken: a client's port waits for 60 s after its connection.
+/// Fewer ports than this are soon used up: a client's port waits for 60 s after its connection.
 const FEW: usize = 1024;
 
 fn local_ports(facts: &Facts<'_>) -> Verdict {

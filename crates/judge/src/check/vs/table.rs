@@ -1,4 +1,4 @@
-//! What IPVS holds: real servers, connections and timeouts.
+//! The state of IPVS: real servers, connections and timeouts.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
