@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The longest answer, in bytes of JSON: some 20,000 tokens of a language model.
 pub(super) const MOST: usize = 64 << 10;
 
-/// Shortens the longest lists in `value` until an answer with it has at most `most` bytes; returns which lists were cut, for people. The error is
+/// Shortens the longest lists in `value` until an answer has at most `most` bytes; returns which lists were cut, in words. The error is
 /// the size of a value that has nothing to cut.
 pub(super) fn cut(value: &mut Value, most: usize) -> Result<Vec<String>, usize> {
     let mut totals: BTreeMap<String, usize> = BTreeMap::new();

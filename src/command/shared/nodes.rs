@@ -218,8 +218,8 @@ fn no_nodes(args: &NodesArgs) -> Failure {
 /// Returns the names of nodes, from the objects of the cluster.
 pub(super) type Touched = dyn Fn(&Evidence) -> BTreeSet<String> + Send + Sync;
 
-/// Runs `work` for each node that `args` selects, and that is `wanted`, `--parallel` at a time, and calls `each` with the result, or with the reason
-/// why there is none, in the order in which they end. Returns the reason why nodes are missing, if so.
+/// Runs `work` for each node that `args` selects and that is `wanted`, `--parallel` at a time, and calls `each` with the result, or with
+/// the reason why there is none, in the order in which they end. Returns the reason why nodes are missing, if so.
 ///
 /// `work` runs on threads of their own, so it may block. A node that takes too long is abandoned.
 pub(super) async fn visit<T: Send + 'static>(

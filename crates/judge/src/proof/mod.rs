@@ -5,9 +5,9 @@
 //! walked is one outside that region, until no packet is left. Exact keys, which almost all rules of kube-proxy are, cost one
 //! look-up, so that a class costs as much as one walk.
 //!
-//! A class is walked on several sides at once, such as the live rules and the expected ones, and parts of the packets side by
-//! side on all processors. What the state does not determine (limits, owners, unknown matches) stays a condition of a fate. A walk is for a client that was not seen before,
-//! as in a trace, and every client may be bound to one backend by affinity afterwards.
+//! A class is walked on several sides at once, such as the live rules and the expected ones, and parts of the packets side by side on all
+//! processors. What the state does not determine (limits, owners, unknown matches) stays a condition of a fate. A walk assumes a new
+//! client, as in a trace, and every client may be bound to one backend by affinity afterwards.
 
 pub mod difference;
 mod fate;

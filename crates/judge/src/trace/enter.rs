@@ -43,7 +43,7 @@ impl Walker<'_, '_, '_> {
         });
         if flow.source.is_none() {
             let chosen = match &decision {
-                // The kernel talks to its own addresses from the address itself.
+                // For a packet to its own address, the kernel uses that address as the source.
                 Decision::Local { source } => {
                     Some(source.unwrap_or_else(|| packet.destination().exact()))
                 }

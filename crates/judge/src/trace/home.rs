@@ -1,4 +1,4 @@
-//! The link of a pod's packets where the route to the pod leads elsewhere.
+//! The link of a pod's packets, if the route to the pod leads elsewhere.
 
 use std::net::IpAddr;
 
@@ -49,7 +49,7 @@ impl<'a> Router<'a> {
         let Some(master) = &link.master else {
             return Some(&link.name);
         };
-        // Behind Open vSwitch, rules of its own choose the link.
+        // With Open vSwitch, its own flows choose the link.
         let mut all = links.all.iter();
         let is_bridge = all.any(|link| link.name == *master && link.kind == "bridge");
         is_bridge.then_some(master.as_str())

@@ -506,7 +506,7 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The probability, over all paths: 0 to 1.
     pub probability: f64,
-    /// The address and port it has in the end.
+    /// Its final address and port.
     pub destination: (IpAddr, u16),
     /// Whether its source is rewritten on the way out.
     pub masquerade: bool,
@@ -516,7 +516,7 @@ pub struct Outcome {
     pub sent_from: IpAddr,
     /// The source it has in the end.
     pub source: IpAddr,
-    /// Which of these are as it was sent.
+    /// Which of its fields no rule changed.
     pub as_sent: AsSent,
     /// The assumptions about unknown facts.
     pub when: Vec<Assumption>,
@@ -532,7 +532,7 @@ pub struct Outcome {
     pub(crate) bridged: bool,
     /// Its time to live or hop limit when it leaves.
     pub(crate) ttl: u8,
-    /// What it leaves with; its connection has that mark then.
+    /// Its mark when it leaves; its connection gets the same mark.
     pub(crate) carried: Carried,
 }
 

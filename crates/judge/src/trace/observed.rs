@@ -14,10 +14,10 @@ use kpx_node::net::Family;
 /// Index of `lo` in every network namespace.
 const LO: u32 = 1;
 
-/// The rest of a packet's messages comes within this time.
+/// The messages of one packet come within this time.
 const REST: Duration = Duration::from_millis(60);
 
-/// A packet of which nothing was heard for so long does not come to the next rule any more.
+/// A packet without a message for this long reaches no further rule.
 const LOST: Duration = Duration::from_millis(600);
 
 /// One packet as the kernel traced it.
@@ -59,14 +59,14 @@ pub enum End {
     Arrived(Headers),
     /// A rule or a policy dropped it, perhaps with an answer.
     Dropped,
-    /// The last that was heard of it is the last step.
+    /// Its last message was about the last step.
     Vanished,
 }
 
 /// A predicted path beside an observed one.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The position of the outcome that the packet took, or came nearest to.
+    /// The position of the outcome that fits the packet best.
     pub outcome: usize,
     /// Steps of both, in order.
     pub lines: Vec<Line>,
@@ -79,7 +79,7 @@ pub struct Comparison {
 pub enum Line {
     /// Both have it.
     Both(Rc<Hop>),
-    /// Only the prediction has it, and the kernel would have said so.
+    /// Only the prediction has it, although the kernel traces such steps.
     Predicted(Rc<Hop>),
     /// The prediction has it, and the kernel traces no such step.
     Untraced(Rc<Hop>),
@@ -112,8 +112,8 @@ pub fn is_complete(traced: &Traced, quiet: Duration) -> bool {
     })
 }
 
-/// Returns the first packet in `traced` that is as wanted: the rules of kpx's own table chose it, and do not find it to
-/// be in another state.
+/// Returns the first wanted packet in `traced`: one that the rules of kpx's own table chose, and whose connection is in
+/// the wanted state.
 pub fn observed(traced: &Traced) -> Option<Observed> {
     let mut at = 0;
     loop {
@@ -235,7 +235,7 @@ pub struct Means<'t> {
     pub traced: &'t Traced,
     /// Whether rules have the same numbers on both sides; not for rules that kube-proxy would write.
     pub numbered: bool,
-    /// Whether the kernel tells of packets before connection tracking.
+    /// Whether the kernel traces packets before connection tracking.
     pub from_the_beginning: bool,
     /// Whether the nft back end of iptables, whose rules the kernel traces, is not the one in use.
     pub nft_is_other: bool,
@@ -305,7 +305,7 @@ fn lines(outcome: &Outcome, packet: &Observed, means: &Means<'_>) -> Vec<Line> {
         let make: fn(Rc<Hop>) -> Line = if key.is_none() {
             Line::Untraced
         } else {
-            // What was observed between two common steps comes before what was predicted there.
+            // Observed steps between two common ones come before the predicted ones.
             let next = common[place..].iter().find_map(|at| *at);
             let between = observed[seen..next.unwrap_or(observed.len())].iter();
             lines.extend(between.map(|(_, step)| Line::Observed((*step).clone())));
@@ -322,7 +322,8 @@ fn lines(outcome: &Outcome, packet: &Observed, means: &Means<'_>) -> Vec<Line> {
     lines
 }
 
-/// Groups the hops of one rule, with what the kernel says of it; without a key where it says nothing.
+/// Groups the hops of one rule, with the key of the kernel's message about it; without a key if the kernel has no
+/// message.
 fn groups(
     outcome: &Outcome,
     entry: Hook,

@@ -46,12 +46,12 @@ pub struct Flow {
     pub established: bool,
 }
 
-/// What a packet brings from where it was before: another network, or the packets of its connection before it.
+/// State that a packet brings: from another network, or from earlier packets of its connection.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Carried {
     /// The byte with its type of service; `None` if that is unknown.
     pub tos: Option<u8>,
-    /// The mark of its connection on this node, which rules may give to it.
+    /// The mark of its connection on this node, which rules may copy to the packet.
     pub ct_mark: u32,
     /// Whether the client asks for ECN, at first: what it sends again does not.
     pub ecn: bool,
@@ -73,7 +73,7 @@ impl Carried {
 }
 
 impl Default for Carried {
-    /// Returns what a packet has that no rule changed.
+    /// Returns the state of a packet that no rule changed.
     fn default() -> Self {
         Self {
             tos: Some(0),
@@ -118,7 +118,7 @@ pub enum Further {
 /// Follows a packet after the first one to its ends, or asks for the chain to read next.
 pub type Follow<'f> = dyn Fn(&Further) -> Result<Vec<Outcome>, Need> + 'f;
 
-/// A packet on its way, with what the kernel keeps beside it.
+/// A packet on its way, with the state that the kernel keeps for it.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -148,8 +148,8 @@ pub(crate) struct Packet {
     pub(crate) as_sent: AsSent,
     /// Where the answers about it are recorded, if they are.
     pub(crate) seen: Option<Rc<Seen>>,
-    /// Where the answers about its present destination are recorded, if the rest of its way is walked for others that differ
-    /// from it in nothing else.
+    /// Where the answers about its current destination are recorded, if the rest of its way also counts for packets that
+    /// differ only in the destination.
     pub(super) alike: Option<Rc<Seen>>,
     pub(crate) mark: SentMark,
     /// The mark it was sent with.
@@ -359,7 +359,7 @@ impl Packet {
         }
     }
 
-    /// Returns the protocol for texts and for what follows from a recorded answer.
+    /// Returns the protocol, for texts and for decisions that follow from a recorded answer.
     pub(crate) const fn shown_proto(&self) -> Proto {
         self.proto
     }
@@ -509,7 +509,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Returns the same as other packets meet it, whose fields are others.
+    /// Returns the same element for packets with other fields.
     fn for_others(&self) -> Self {
         let key = self.key.iter().map(|part| match part {
             Part::Number(number, _) => Part::Number(*number, None),

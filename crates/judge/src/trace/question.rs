@@ -1,4 +1,4 @@
-//! What a trace asks: the flows to a target, whose target it is, and their paths.
+//! The question of a trace: the flows to a target, its Service, and their paths.
 
 use std::rc::Rc;
 
@@ -107,7 +107,8 @@ pub struct Walked {
     pub nft_is_other: bool,
 }
 
-/// Returns the packets after the first one of a flow with these outcomes, each with its ends, to which the last argument follows it.
+/// Returns the packets after the first one of a flow with these outcomes, each with its ends; the last argument follows a packet to
+/// its ends.
 pub type Answers<'a> =
     dyn Fn(&Flow, &[Outcome], &Follow<'_>) -> Result<Vec<(Further, Vec<Outcome>)>, Need> + 'a;
 

@@ -169,7 +169,7 @@ impl Walker<'_, '_, '_> {
         let decision = self.router.decide(Lookup::of(&branch.packet, None));
         let tcp = branch.packet.is(Proto::Tcp);
         match self.leave(branch, decision, End::Accept) {
-            // Other protocols hand the error to the program; TCP does not look, and asks again until it gives up.
+            // Other protocols hand the error to the program; TCP ignores the error, and retries until it gives up.
             (branch, End::Reject(reason)) if tcp => (branch, End::Drop(reason)),
             end => end,
         }
@@ -199,7 +199,7 @@ impl Walker<'_, '_, '_> {
     }
 }
 
-/// Returns how the type of a route without a way out is called; `None` is for no route.
+/// Returns the name of a route type without a way out; `None` is for no route.
 fn named(kind: Option<&String>) -> &str {
     kind.map_or("no route", String::as_str)
 }

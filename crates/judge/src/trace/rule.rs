@@ -19,7 +19,7 @@ use kpx_node::owner::software::{self, Maker};
 /// The range of the pods in a command, where it is not known.
 pub const PODS: &str = "PODS";
 
-/// Firewalls whose last rule or policy has no name of theirs, and whether they set policies alone.
+/// Firewalls whose last rule or policy does not have their name, and whether they only set policies.
 const FIREWALLS: &[(&str, bool)] = &[
     ("firewalld", false),
     ("ufw", false),
@@ -135,8 +135,9 @@ impl Rule {
         format!("{program} {} {} {which}", self.table, self.chain)
     }
 
-    /// Returns who made it, if `known` is what its own name and signs show: the last rule or the policy of a built-in chain is
-    /// that of the firewall whose chains it enters, and a rule that ends what a jump before it leaves is that of the jump's maker.
+    /// Returns who made it; `known` is the maker that its own name and content show. The last rule or the policy of a built-in
+    /// chain belongs to the firewall to whose chains the chain jumps, and a rule that ends the packets which a jump before it
+    /// returns belongs to the maker of the jump.
     pub fn maker(&self, node: &NodeSnapshot<'_>, known: Maker) -> Maker {
         let is_open = matches!(known, Maker::Unknown | Maker::Kernel);
         if is_open && let Some(to) = self.ends_rest_of(node) {
@@ -348,7 +349,8 @@ impl Rule {
         self.blocks() && rest(&self.rule).next().is_none()
     }
 
-    /// Returns whether it closes more than it is about: all packets that reach it, all of a link, or what rules before it do not accept.
+    /// Returns whether it is a closing rule: it ends all packets that reach it, all of a link, or those that rules before it do not
+    /// accept.
     pub fn closes(&self, node: &NodeSnapshot<'_>) -> bool {
         self.is_last() || self.ends_link() || self.ends_list(node)
     }
@@ -424,7 +426,7 @@ impl Rule {
             0 => String::new(),
             number => format!(" {number}"),
         };
-        // What the node itself sends has an address of the node.
+        // A packet of the node itself has an address of the node.
         let packets = match packets {
             Accepted::FromPods if self.is_of("OUTPUT", node) => Accepted::ToPods,
             others => others,
@@ -473,7 +475,8 @@ impl Rule {
         }
     }
 
-    /// Returns the kind and the name of the set or map that it looks up, if it does, and whether it is for what is not in there.
+    /// Returns the kind and the name of the set or map that it looks up, if it does, and whether it matches packets that are not
+    /// in it.
     fn set(&self) -> Option<(&'static str, &str, bool)> {
         let words: Vec<&str> = self.rule.split_ascii_whitespace().collect();
         let is_set = |word: &&str| {
@@ -495,7 +498,7 @@ impl Rule {
         Some((kind, &words[at][1..], before == Some("!=")))
     }
 
-    /// Returns whether another rule adds what packets have to the set that it looks up: taken out, it is there again with the next packet.
+    /// Returns whether another rule adds packets' addresses to the set that it looks up: a removed address returns with the next packet.
     pub fn is_of_filled_set(&self, node: &NodeSnapshot<'_>) -> bool {
         let Some(("set", name, false)) = self.set() else {
             return false;
@@ -523,7 +526,8 @@ impl Rule {
         })
     }
 
-    /// Returns the command that lists the set or map that it looks up, if it does, and whether it is for what is not in there.
+    /// Returns the command that lists the set or map that it looks up, if it does, and whether it matches packets that are not
+    /// in it.
     pub fn listing_of_set(&self) -> Option<(String, bool)> {
         let (kind, name, inverted) = self.set()?;
         let listing = if self.is_nft() {
@@ -762,7 +766,7 @@ fn policy_name(chain: &str) -> &str {
     chain.trim_start_matches("filter-")
 }
 
-/// Returns what a rule asks for, without comments.
+/// Returns the matches of a rule, without comments.
 fn conditions<'r>(rule: &'r Iptables<'_>) -> Vec<&'r Match<'r>> {
     let all = rule.matches.iter();
     all.filter(|condition| !matches!(condition, Match::Comment(_)))

@@ -307,7 +307,7 @@ pub(crate) fn usual(
     Likely::new(Family::of(target), node, pods).sources(target, backends)
 }
 
-/// What the usual sources of packets of one family are chosen from.
+/// The candidates for the usual sources of packets of one family.
 #[derive(Debug)]
 pub(crate) struct Likely {
     /// The pods of this node.

@@ -53,8 +53,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the fault of a packet that a route keeps at the node, or sends to a whole network, and that does not have its destination: without a
-    /// transparent socket, nothing takes it, and the kernel sends no answer from an address that it does not have.
+    /// Returns the fault of a packet that a route keeps at the node (or sends to a whole network) although the node does not have its
+    /// destination: without a transparent socket, nothing takes it, and the kernel sends no answer from an address that it does not have.
     pub(super) fn kept_by_route(&self, outcome: &Outcome) -> Option<Fault> {
         let to = outcome.destination.0;
         let is_kept = matches!(outcome.output, Link::None)

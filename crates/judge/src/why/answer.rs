@@ -30,10 +30,10 @@ const UNSEEN: &[&str] = &[
     "the application",
 ];
 
-/// What else is not seen unless connections are followed to other nodes.
+/// Data that is missing unless connections are followed to other nodes.
 const OTHER_NODES: &str = "other nodes";
 
-/// Evidence that a node may lack without a word about it elsewhere, and what it would show.
+/// Items whose absence nothing else reports, and what each would show.
 const MAY_LACK: &[(Item, &str)] = &[
     (Item::NeighbourTable, "neighbours"),
     (Item::Rules, "routing policy rules"),
@@ -48,7 +48,7 @@ pub(super) fn unseen(node: &NodeSnapshot<'_>) -> Vec<String> {
     always.chain(lacking(node)).map(str::to_owned).collect()
 }
 
-/// Returns what the evidence of `node` would show of connections if it had been read: nothing else says that it was not.
+/// Returns what missing items of `node` would have shown about connections: nothing else reports that they are missing.
 pub fn lacking(node: &NodeSnapshot<'_>) -> Vec<&'static str> {
     let lacks = |item| {
         node.evidence()
@@ -95,7 +95,8 @@ fn knows_forwarding(node: &NodeSnapshot<'_>) -> bool {
     })
 }
 
-/// Returns the connections of `paths` that exceed a limit, as what is not followed: one connection exceeds none.
+/// Returns the limits on the connections of `paths`, as a note of what was not followed: one connection exceeds no
+/// limit.
 pub(super) fn beyond_limits(paths: &[Path]) -> BTreeSet<String> {
     let outcomes = paths.iter().flat_map(|path| &path.cell.outcomes);
     let exceeded =
@@ -137,12 +138,12 @@ pub struct Answer {
     /// The other nodes to which connections go, if states of other nodes are given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<Beside>,
-    /// What holds beside the answer: endpoints that kube-proxy omits on purpose.
+    /// Notes besides the answer: endpoints that kube-proxy omits on purpose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Data that is missing.
     pub unknown: Vec<String>,
-    /// Why no connection from a pod is followed, if none is for want of an address.
+    /// Why no connection from a pod is followed, if no pod address is known.
     #[serde(skip)]
     pub(super) unasked: Option<String>,
     /// What no evidence of a node shows.
@@ -181,7 +182,7 @@ pub struct Broken {
     pub from: Vec<Client>,
     /// The addresses at which they fail.
     pub to: Vec<String>,
-    /// Time since when it is so, if known.
+    /// Time since which the cause exists, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// Owner of the rules at fault.
@@ -321,7 +322,7 @@ impl Answer {
         self.causes.first().filter(|_| self.fate != Fate::Works)
     }
 
-    /// Returns the causes that the sentence does not tell.
+    /// Returns the causes that the sentence does not name.
     pub fn further(&self) -> &[Broken] {
         &self.causes[usize::from(self.told().is_some())..]
     }
@@ -366,7 +367,7 @@ impl Answer {
             )
         });
         let ready: BTreeSet<SocketAddr> = ready.map(|endpoint| endpoint.address).collect();
-        // What is sent to an endpoint itself shows nothing of the Service's rules, unless that is asked.
+        // A connection to an endpoint itself says nothing about the Service's rules, unless the endpoint is the target.
         let is_through = |path: &&Path| path.kind != Kind::Endpoint;
         let is_asked = !self.paths.iter().any(|path| is_through(&path));
         let through = self
@@ -395,7 +396,7 @@ impl Answer {
             // Its own process chooses an endpoint.
             (0, Some(_)) => "its endpoints".to_owned(),
             (count, _) if count == ready.len() => number_of(count, "endpoint"),
-            // Whoever asks for endpoints asks for no others.
+            // If endpoints are asked for, only these are judged.
             (1..=3, _) if is_asked => {
                 let reached: Vec<_> = reached.iter().map(ToString::to_string).collect();
                 format!("endpoint {}", listed(&reached))

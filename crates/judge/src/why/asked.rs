@@ -167,7 +167,7 @@ pub(super) fn find<'s>(
         }
         Asked::Address(addr, port) => {
             let has = |of: &&Service| owner::addresses(of).iter().any(|(_, at)| at == addr);
-            // What is left to a load balancer is an address of the Service, too.
+            // An address that kube-proxy leaves to a load balancer is an address of the Service, too.
             let is_balancers = |of: &&Service| {
                 let mut ingress = of.status.load_balancer.ingress.iter();
                 let is_it = |text: &String| text.parse() == Ok(*addr);

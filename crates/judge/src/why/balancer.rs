@@ -62,13 +62,13 @@ const ANNOUNCERS: &[&str] = &[
 /// Parts of the names of DaemonSets and pods of the speakers of `MetalLB`.
 const SPEAKERS: &[&str] = &["speaker", "metallb"];
 
-/// The label of Nodes that load balancers leave out: `MetalLB` announces nothing on them.
+/// The label of Nodes that load balancers exclude: `MetalLB` announces nothing on them.
 const LEFT_OUT: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// The option with which the speaker of `MetalLB` ignores that label.
 const IGNORES: &str = "--ignore-exclude-lb";
 
-/// Returns that `MetalLB` alone announces addresses, and all Nodes are left out.
+/// Returns that only `MetalLB` announces addresses, and all Nodes are excluded.
 fn all_left_out(node: &NodeSnapshot<'_>) -> Option<String> {
     let is_one = |name: &str| SPEAKERS.iter().any(|speaker| name.contains(speaker));
     let sets = node.daemon_sets().map_or(&[][..], Vec::as_slice).iter();

@@ -128,8 +128,8 @@ impl Look<'_> {
         (blames, repairs)
     }
 
-    /// Returns why the connections of `cell` fail, which no repair in a simulation helps: what kube-proxy's process does with
-    /// connections, and on which ports it listens, is not programmed.
+    /// Returns why the connections of `cell` fail although no repair in the simulation helps: the simulation does not cover
+    /// how kube-proxy's process handles connections, and on which ports it listens.
     fn without_repair(&self, service: &Service, target: Target<'_>, cell: &Cell) -> Vec<Blame> {
         let (port, family) = (target.port, target.family());
         let known = self
@@ -181,7 +181,8 @@ impl Look<'_> {
     fn unexplained(&self, service: &Service, port: &Port, cell: &Cell) -> Cause {
         let is_unserved = |of: &Fault| matches!(of, Fault::Untranslated { again: false, .. });
         let faults = cell.verdict.faults();
-        // Where the rules cannot be compared, one that leads to no endpoint is as old as a kube-proxy that writes none.
+        // If the rules cannot be compared, a rule that leads to no endpoint dates from before kube-proxy stopped
+        // writing.
         let is_outdated = |of: &Fault| {
             self.diff.is_err() && matches!(of, Fault::NoEndpoint { .. } | Fault::NoPod { .. })
         };
@@ -433,7 +434,7 @@ impl Look<'_> {
             },
             What::PodRoute(fault) => {
                 let cause = pod_route(fault)?;
-                // The way to an endpoint that is only assumed is no cause to report: there is none to reach.
+                // The way to an assumed endpoint is no cause to report: the endpoint does not exist.
                 let assumed = self.new_endpoint(target.family());
                 let is_assumed = |backend: &SocketAddr| backend.ip() == assumed;
                 match &cause {
@@ -494,7 +495,7 @@ impl Look<'_> {
             _ => None,
         });
         let found: Vec<_> = foreign.collect();
-        // A translation to an address that cannot answer fails with the rule and is a question without it.
+        // A translation to an address that cannot answer fails with the rule; without the rule the result is unknown.
         let translation = path
             .cell
             .outcomes

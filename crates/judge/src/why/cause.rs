@@ -565,7 +565,8 @@ impl Cause {
                 },
             ) => {
                 let is_same = effect == its_effect && by.joins(its);
-                // It takes packets of some clients and replies to others: both follow the first packet of a connection.
+                // One rule may take packets of some clients and replies to others: both come after the first packet of
+                // a connection.
                 if is_same && which != its_which {
                     *which = which.and(*its_which).and(Some(Which::Sent));
                 }
@@ -662,7 +663,7 @@ impl Cause {
             Self::ForeignRule { software, .. } => {
                 Some(software.as_deref().unwrap_or("unknown (not kube-proxy)"))
             }
-            // What kube-proxy does not write is not its own.
+            // Rules that kube-proxy would not write are not its own.
             Self::Rules {
                 object: (_, ChangeKind::Extra),
                 ..
@@ -674,7 +675,7 @@ impl Cause {
     }
 }
 
-/// Returns whether packets pass `chain` of `table` before kube-proxy translates them: that of filter is behind the one of nat.
+/// Returns whether packets pass `chain` of `table` before kube-proxy translates them: table filter comes after nat.
 pub(super) fn is_before_nat(table: &str, chain: &str) -> bool {
     let is_filter = matches!(table.rsplit(' ').next(), Some("filter" | "security"));
     !is_filter && matches!(chain.to_ascii_lowercase().as_str(), "prerouting" | "output")

@@ -76,7 +76,7 @@ impl Cause {
                 "Look for events of the Service.",
                 format!("kubectl -n {namespace} describe service {name}"),
             ),
-            // As the doctor says it of UDP and SCTP.
+            // The doctor has the same text for UDP and SCTP.
             Self::StaleConnections { protocol, .. } if protocol != "tcp" => kpx(
                 "End the connections; the next packet creates a correct one.",
                 &["reconcile", "--part", "conntrack", "--apply"],
@@ -294,7 +294,7 @@ impl Cause {
 }
 
 impl Cause {
-    /// Returns what helps until the fix is done: rules that kpx writes, where no kube-proxy takes them back.
+    /// Returns what helps until the fix is done: rules that kpx writes, if no kube-proxy removes them.
     pub(super) fn meanwhile(&self) -> Option<Fix> {
         match self {
             Self::Rules {

@@ -1,7 +1,7 @@
 //! Why a Service does not work: its name, addresses, rules, endpoints, policies and connections, seen from one node.
 //!
-//! [`crate::verdict`] judges the connections to every address of the Service from every kind of client. The cause of those that
-//! fail is what, repaired, makes them work; it is typed, and has its owner and its fix.
+//! [`crate::verdict`] judges the connections to every address of the Service from every kind of client. The cause of a failure
+//! is the object whose repair, in a simulation, makes the connections work; it is typed, and has an owner and a fix.
 
 mod answer;
 mod asked;
@@ -88,7 +88,7 @@ pub struct Look<'n> {
     there: Option<Rc<dyn Elsewhere + 'n>>,
 }
 
-/// Returns the items that an answer reads, beside those of the doctor's checks.
+/// Returns the items that an answer reads, in addition to those of the doctor's checks.
 pub fn needs() -> Vec<Item> {
     let modes = kpx_node::backend::Mode::ALL;
     let mut items: Vec<Item> = modes.into_iter().flat_map(diff::needs).collect();
@@ -155,9 +155,9 @@ impl<'n> Look<'n> {
         services: &'n [Service],
         unread: Option<Gap>,
     ) -> Self {
-        // Without the slices, what the rules do is a question still.
+        // Without the slices, the effect of the rules can still be judged.
         let slices = node.slices().map_or(&[][..], Vec::as_slice);
-        // What is shown in part cannot be compared.
+        // Data that is shown in part cannot be compared.
         let compared = [
             Item::Services,
             Item::EndpointSlices,
@@ -186,7 +186,7 @@ impl<'n> Look<'n> {
         }
     }
 
-    /// Returns the same look, which follows connections to the other nodes in `across`.
+    /// Returns this view with the other nodes in `across`, to which it follows connections.
     #[must_use]
     pub fn beside<'s: 'n>(self, across: &'s Across<'s>) -> Self {
         Self {
@@ -481,7 +481,7 @@ impl<'n> Look<'n> {
         }
     }
 
-    /// Adds why kube-proxy does not program the node, where what it has programmed is not known.
+    /// Adds why kube-proxy does not program the node, if its rules are not known.
     fn idle_causes(&self, service: &Service, answer: &mut Answer) {
         if answer.paths.iter().any(|path| path.fate.fails()) {
             return;
@@ -724,7 +724,7 @@ impl<'n> Look<'n> {
             );
         }
         for family in &self.families {
-            // Where a connection surely fails, it does so by what is read.
+            // A certain failure follows from data that was read.
             let unread = self.judge.unread(*family).map(ToString::to_string);
             let lacking = unread.filter(|unread| {
                 let mut named = answer.unknown.iter();
@@ -816,7 +816,7 @@ fn unknown_ends(answer: &mut Answer) {
         .filter(|path| matches!(path.fate, Fate::Unknown | Fate::Partly));
     let mut reasons: Vec<(String, Vec<(Client, String)>)> = Vec::new();
     for path in unknown {
-        // Of some connections it is known that they fail; of others it may be unknown.
+        // Some connections certainly fail; others may be unknown.
         let is_partly = path.fate == Fate::Partly;
         let whens = path.cell.outcomes.iter().filter(|_| !is_partly);
         let whens = whens.flat_map(|outcome| &outcome.when);

@@ -741,7 +741,7 @@ fn in_brackets(names: &[String]) -> String {
     }
 }
 
-/// Returns what an address is of a Service.
+/// Returns the role of an address of a Service.
 const fn with_article(role: Role) -> &'static str {
     match role {
         Role::ClusterIp => "a cluster IP",

@@ -752,7 +752,8 @@ fn is_log(lines: &[String]) -> bool {
         && !lines.iter().any(|line| rules::is_chain_line(line))
 }
 
-/// Returns the lines of kube-proxy that `command` prints behind what it says of the unit, if the unit of the journal is kube-proxy's or has it inside, with others.
+/// Returns the lines of kube-proxy that `command` prints after the status of the unit, if the unit of the journal is kube-proxy's, or
+/// contains kube-proxy.
 fn journal<'l>(command: &Command, lines: &'l [String]) -> Option<Vec<&'l str>> {
     let has = |names: &[&str]| {
         let mut args = command.args.iter();

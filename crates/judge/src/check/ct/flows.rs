@@ -192,9 +192,9 @@ pub enum Why {
     Untranslated,
 }
 
-/// Returns the tracked connections of `node` that no endpoint answers: UDP flows, which a busy client keeps alive, SCTP associations
-/// with pods that are gone, and TCP connections that wait for their first answer. An established TCP connection is not one: its backend may live longer than
-/// its endpoint. With the mode that is in force, those that are not translated are found, too.
+/// Returns the tracked connections of `node` that no endpoint answers: UDP flows, which a busy client keeps alive, SCTP associations with
+/// pods that are gone, and TCP connections that wait for their first answer. An established TCP connection is not one: its backend may
+/// live longer than its endpoint. With the mode that is in force, those that are not translated are found, too.
 ///
 /// # Errors
 ///

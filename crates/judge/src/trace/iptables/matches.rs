@@ -25,7 +25,7 @@ pub(crate) struct Context<'c, 'a> {
     pub(crate) bridges: &'c [String],
     /// Members of large sets, for recorded walks.
     pub(crate) index: Option<&'c Index>,
-    /// Whether it is left open what sets with timeouts have.
+    /// Whether the contents of sets with timeouts are left open.
     pub(crate) lasting: bool,
 }
 
@@ -135,7 +135,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             let port = |want: &Option<Invertible<Text<'_>>>, here: bool, addr| match want {
                 None => Likelihood::YES,
                 Some(want) if here => match context.router.port_of(addr) {
-                    // Another machine behind the bridge does not come in by the link of a pod.
+                    // Packets of another machine behind the bridge do not come in by the link of a pod.
                     Link::Unknown if context.router.leads_to_pod(&want.value) => {
                         Likelihood::sure(want.inverted)
                     }
@@ -208,7 +208,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         // Fragments are joined before any rule (but of `raw` with `raw_before_defrag`), and no first packet of a connection is one.
         Match::Unknown(text) if text == "-f" || text.starts_with("-m frag") => Likelihood::NO,
         Match::Unknown(text) if text == "! -f" => Likelihood::YES,
-        // A rule that looks for a text is for packets with it: what opens a connection has none.
+        // A rule that searches for a text is for packets with data: a packet that opens a connection has none.
         Match::Unknown(text) if text.starts_with("-m string ") => {
             if packet.is(Proto::Tcp) && WEB.iter().any(|word| text.contains(word)) {
                 return Likelihood::unknown(format!("whether `{text}` holds for the data"));
@@ -381,9 +381,9 @@ fn icmp(kind: &Invertible<Text<'_>>, packet: &Packet) -> Likelihood {
     }
 }
 
-/// A client that was not seen before: that is what a trace is about; the walk notes that affinity is in play.
+/// A trace assumes a new client; the walk notes that affinity applies.
 fn recent(recent: &Recent<'_>) -> Likelihood {
-    // kube-proxy's lists bind clients to the endpoint that they have already.
+    // kube-proxy's lists bind clients to their previous endpoint.
     if recent.action.value != RecentAction::Set
         && !recent.action.inverted
         && let Some(hits @ 2..) = recent.hitcount
