@@ -162,7 +162,7 @@ pub struct MigrationState {
     pub requested: bool,
     /// Whether it has ended.
     pub ended: bool,
-    /// How far it was when it turned to its rollback.
+    /// Its progress when it turned to its rollback.
     gone: Gone,
     /// Notes: deviations that did not stop a stage.
     pub notes: Vec<String>,

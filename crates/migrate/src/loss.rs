@@ -25,7 +25,7 @@ pub struct Loss {
     pub established: Established,
     /// Pods that are evicted: their connections end with them in every mode.
     pub evicted: Evicted,
-    /// For about how long endpoint changes are not followed, in seconds.
+    /// About how long endpoints are not updated, in seconds.
     pub unfollowed_seconds: u64,
 }
 

@@ -237,7 +237,7 @@ pub fn there(from: Mode, to: Mode, strategy: Strategy) -> Vec<Stage> {
     chosen(&stages)
 }
 
-/// How far a migration was when it turned to its rollback.
+/// The progress of a migration when it turned to its rollback.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Gone {

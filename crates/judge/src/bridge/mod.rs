@@ -52,7 +52,7 @@ pub enum Unbuildable {
     Unequal(String),
 }
 
-/// Returns the bits of the packet mark that the bridge can use beside the other rules of `node`.
+/// Returns the bits of the packet mark that no other rule of `node` uses.
 pub fn marks(node: &NodeSnapshot<'_>, state: &DesiredState) -> Result<Marks, Unbuildable> {
     Ok(Marks::free(node, state)??)
 }

@@ -28,7 +28,7 @@ pub(super) trait Scope {
     fn is_free(&self, _table: &str, _chain: &str) -> bool {
         false
     }
-    /// Returns whether a chain that is not desired is drift.
+    /// Returns whether an extra chain is drift.
     fn is_extra(&self, _table: &str, _chain: &str) -> bool {
         false
     }
@@ -219,7 +219,7 @@ impl<S: Scope> At<'_, S> {
     /// A chain that is missing or extra with all its rules.
     fn whole(&mut self, kind: ChangeKind, chain: &Chain<'_>) {
         let owner = self.scope.owner(&chain.name).map(str::to_owned);
-        // The desired state knows the owner; of a live chain, at best the rules name it.
+        // The desired state has the owner; for a live chain, only its rules may name it.
         let service = owner.or_else(|| {
             let rules = chain.rules.iter().filter(|_| kind == ChangeKind::Extra);
             let mut named = rules.map(service);

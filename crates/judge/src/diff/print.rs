@@ -199,7 +199,7 @@ fn whole_chain(chain: &nftables::Chain) -> String {
     lines(head.into_iter().chain(chain.rules.iter().map(print::rule)))
 }
 
-/// What a set is, as far as every nft lists it.
+/// The properties of a set that every nft lists.
 pub(super) fn shape(set: &nftables::Set) -> String {
     let mut text = set.key.join(" . ");
     for data in set.data.iter().flatten() {

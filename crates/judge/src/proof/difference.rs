@@ -1,4 +1,4 @@
-//! Differences between two fates of the same packets, grouped by what they have in common.
+//! Differences between two fates of the same packets, grouped by common properties.
 
 use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,11 +20,11 @@ use kpx_node::owner::{Owners, Role};
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Harm {
-    /// They should reach a backend, and do not.
+    /// They should reach a backend, but do not.
     Lost,
     /// They reach other backends.
     Misled,
-    /// They should be stopped, and reach a backend.
+    /// They should be stopped, but reach a backend.
     Open,
     /// They leave for their backend by another link or gateway.
     Rerouted,
@@ -266,7 +266,7 @@ impl<'o> Differences<'o> {
         let harm = Harm::of(fates[0], fates[1]);
         let witness = self.choose(entry, family, &region);
         let mut target = self.target(&witness, &region);
-        // A condition that is not known is most often one of many Services.
+        // An unknown condition mostly concerns many Services.
         let grouping = match harm {
             Harm::Unsure => Grouping::Kind,
             _ => self.grouping,
@@ -416,8 +416,8 @@ impl Fate {
         format!("{all:?}")
     }
 
-    /// Returns the fate as text, beside `other`: the ways that only this has come first, with the links by which packets leave
-    /// and their new sources where these differ.
+    /// Returns the fate as text, compared with `other`: the ways that only this fate has come first, with the links by which
+    /// packets leave and their new sources, if these differ.
     pub fn text_beside(&self, other: &Self) -> String {
         let outs = |fate: &Self| -> BTreeSet<_> {
             let ways = fate.ways.iter();

@@ -76,7 +76,7 @@ impl Fate {
             let (address, port) = outcome.destination;
             let way = Way {
                 verdict: outcome.verdict,
-                // Where a packet was going that is dropped makes no difference.
+                // The destination of a dropped packet makes no difference.
                 address: Some(address).filter(|_| !ends && !outcome.as_sent.destination),
                 port: Some(port).filter(|_| !ends && !outcome.as_sent.port),
                 masquerade: !ends && outcome.masquerade,

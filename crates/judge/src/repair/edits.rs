@@ -20,7 +20,7 @@ use kpx_node::node::routes::Route;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::software;
 
-/// Returns what `ask` answers about `node` with `repairs` applied: with a judge, and the rules of `family`.
+/// Returns the answer of `ask` about `node` with `repairs` applied; `ask` gets a judge and the rules of `family`.
 pub fn with<'n, T>(
     node: &'n NodeSnapshot<'n>,
     repairs: &[&Repair],
@@ -43,7 +43,7 @@ pub fn with<'n, T>(
 /// Rules of one chain of iptables that change.
 type RuleEdits<'r> = Vec<(RuleNumber, &'r Delta<Rule<'static>>)>;
 
-/// Edits of a node's state, by what they are about.
+/// Edits of a node's state, by kind of object.
 struct Edits<'n, 'r, 'c> {
     node: &'n NodeSnapshot<'n>,
     family: Family,
@@ -150,7 +150,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
         for change in &edited.changes {
             self.change(change);
         }
-        // Of its network, only the address is assumed.
+        // Only the address in the pod's network is assumed.
         if let Some(address) = edited.pod
             && self.node.pod_networks().is_ok()
         {

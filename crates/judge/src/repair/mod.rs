@@ -1,4 +1,4 @@
-//! Repairs as data, and a node with some of them applied: what would become of a connection then?
+//! Repairs as data, and a node with some of them applied: what would happen to a connection then?
 //!
 //! Nothing is changed: a repair edits a parsed copy of the node's state, which is walked and judged like the state itself.
 
@@ -36,7 +36,7 @@ pub enum Repair {
     AddPolicyRule(Box<PolicyRule>),
     /// An address is removed from a link of the node.
     RemoveAddress(IpAddr, String),
-    /// The pods of this node are reached by a link of theirs.
+    /// The pods of this node are reached by their own link.
     RoutePodsHere(Cidr),
     /// The pods of another node, in this range, are reached by its address, through a link.
     RoutePodsThere(Cidr, IpAddr, String),

@@ -1,4 +1,4 @@
-//! The sysctls that modes require, beside their values on the node.
+//! The sysctls that modes require, with their values on the node.
 
 use super::{Area, Need, Status};
 use crate::check::Facts;
@@ -82,7 +82,8 @@ pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
     };
     let config = facts.configuration().ok();
     let all = sysctls(facts.node, have, config.as_ref()).into_iter();
-    // A module that is not loaded brings its default values, and no advice differs from these.
+    // A module that is not loaded has its default values when it is loaded, and no recommended value differs from
+    // these.
     let absent = |of: &Wanted| {
         of.value.is_none()
             && of.sysctl.by == By::Advice

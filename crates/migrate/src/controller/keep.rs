@@ -36,7 +36,7 @@ pub struct Keeper {
 #[derive(Debug)]
 struct Shared {
     order: AtomicU8,
-    /// Whether the lease had expired although it was to be kept.
+    /// Whether the lease expired although the keeper had to renew it.
     lost: AtomicBool,
     /// The last error that was not reported yet.
     error: Mutex<Option<String>>,

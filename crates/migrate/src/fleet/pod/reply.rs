@@ -109,7 +109,7 @@ pub fn awaits_restart(log: &str) -> bool {
 pub enum Progress {
     /// Something begins, or an operator has to act.
     Reports(String),
-    /// How far it is, or what it waits for: the next such line replaces it.
+    /// Its progress, or what it waits for: the next such line replaces it.
     Waits(String),
 }
 
