@@ -54,8 +54,8 @@ enum Message<T, S> {
 pub type Push<'p, J> = dyn FnMut(String, J) -> ControlFlow<()> + 'p;
 
 impl Crew {
-    /// Runs `work` for every node that `source` pushes, and calls `each` with what happens, in the order in which it happens,
-    /// until it breaks. Returns what `source` returns; `None` if it did not end.
+    /// Runs `work` for every node that `source` pushes, and calls `each` with each event, in order, until it breaks. Returns
+    /// the result of `source`; `None` if it did not end.
     ///
     /// `source` runs on a thread of its own, and waits if it is ahead of the workers.
     pub async fn visit<J, T, S>(

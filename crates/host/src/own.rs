@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Another run of this program: its command line is all that it depends on.
+/// Another run of this program, which depends only on its command line.
 #[derive(Clone, Debug, Default)]
 pub struct OwnRun {
     /// Arguments, without the program's name.

@@ -142,7 +142,7 @@ pub(super) async fn feed(
             if let Some(group) = group {
                 killpg(group, Signal::SIGKILL).ok();
             }
-            // A kpx that was suspended may find a program that has ended meanwhile.
+            // After a suspension of kpx, the program may have ended.
             ended.await
         };
         let output = output.map_err(refused)?;

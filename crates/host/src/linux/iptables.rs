@@ -256,7 +256,7 @@ pub(super) fn legacy_tables(item: Item, context: &Context, family: Family) -> Re
     }
 }
 
-/// Returns the back end in use, unless only the program's version can tell.
+/// Returns the back end in use; `None` if only the program's version shows it.
 fn by_rules(legacy: &[&str], nft: &[&str]) -> Option<Backend> {
     let has = |texts: &[&str], chains: &[&str]| {
         texts

@@ -118,7 +118,7 @@ fn policy(body: &[u8], names: &BTreeMap<u32, String>) -> Result<String, String> 
     }
     text.push_str("\n\t");
     let direction = info.byte(160)?;
-    // Behind these are the same of single sockets.
+    // After these come the policies of single sockets.
     let (word, direction) = match direction.checked_sub(3) {
         None => ("dir", direction),
         Some(of_socket) => ("socket", of_socket),

@@ -298,7 +298,7 @@ impl Header {
     }
 }
 
-/// Returns the names of `NFTA_HOOK_DEVS`; one that stands for all that begin with it ends with `*`.
+/// Returns the names of `NFTA_HOOK_DEVS`; a prefix for several links ends with `*`.
 fn device_names(bytes: &[u8]) -> Result<Vec<String>, Odd> {
     let names = attributes(bytes).map(|attribute| match attribute? {
         (2, prefix) => Ok(format!("{}*", text(prefix)?)),

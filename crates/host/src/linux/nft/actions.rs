@@ -130,7 +130,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Returns what is in one or two registers.
+    /// Returns the contents of one or two registers.
     fn range_of(&self, first: Option<&[u8]>, last: Option<&[u8]>) -> Result<Option<Expr>, Odd> {
         let of = |value: Option<&[u8]>| value.map(|_| data_register(value)).transpose();
         match (of(first)?, of(last)?) {

@@ -36,7 +36,7 @@ pub(super) enum Expr {
         modulus: u32,
         seed: Option<u32>,
         offset: u32,
-        /// What is hashed; the packet's flow if nothing.
+        /// The hashed value; `None` for the packet's flow.
         of: Option<Box<Self>>,
     },
     /// A value in the other byte order.

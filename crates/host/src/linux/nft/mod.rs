@@ -92,7 +92,7 @@ async fn json_of(
     let read = async move |_: Arc<Context>| read::tables(item, &own);
     let listed = match context.inside(item, read).await {
         Ok(listed) => listed,
-        // A table was deleted; or the tool may know more, or may do what this process may not.
+        // A table was deleted; or the tool may know more, or may have more privileges.
         Err(gap @ Gap::Absent(..)) => return Err(gap),
         Err(gap) => vec![Err(gap.to_string()); native.len()],
     };

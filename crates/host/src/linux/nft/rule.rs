@@ -159,7 +159,7 @@ impl<'t> Writer<'t> {
         }
     }
 
-    /// Finds fields, and omits what they imply. `is_within` is whether it is part of a concatenation or a set's
+    /// Finds fields, and omits matches that they imply. `is_within`: whether it is part of a concatenation or a set's
     /// element.
     pub(super) fn settle(&mut self, expr: &mut Expr, is_within: bool) -> Result<(), Odd> {
         match expr {

@@ -217,7 +217,7 @@ impl Set {
         }
     }
 
-    /// Appends what a rule names the set with.
+    /// Appends the name of the set as rules use it.
     pub(super) fn print_reference(&self, to: &mut String) {
         if self.is_anonymous() {
             put!(to, "{{\"set\": [{}]}}", self.elements);

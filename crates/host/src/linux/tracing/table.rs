@@ -166,7 +166,7 @@ fn rule(chain: &OwnChain, wanted: &Wanted) -> Option<Vec<u8>> {
     };
     let tracked = chain.priority == TRACKED;
     let by_flags = wanted.proto == Proto::Tcp;
-    // What begins a connection of other protocols only connection tracking knows.
+    // For other protocols, only connection tracking knows which packet opens a connection.
     if !here || !tracked && !by_flags {
         return None;
     }
@@ -217,7 +217,7 @@ fn rule(chain: &OwnChain, wanted: &Wanted) -> Option<Vec<u8>> {
     Some(list)
 }
 
-/// `ct state`: the connection begins, or goes on.
+/// `ct state`: new, or established.
 fn state(list: &mut Vec<u8>, established: bool) {
     let bits = if established { ESTABLISHED } else { NEW };
     load(list, "ct", &[(1, REGISTER), (2, 0)]);

@@ -14,7 +14,7 @@ pub(crate) struct Rules {
     pub(super) tables: Vec<Saved>,
 }
 
-/// Is part of the reason for a rule that iptables has no words for: the tool prints it without a condition, or fails.
+/// A part of the reason for a rule that iptables cannot express: the tool prints it without a condition, or fails.
 pub(super) const NATIVE: &str = "a rule is not of iptables: ";
 
 /// Returns whether this is the reason for such a rule.

@@ -267,7 +267,7 @@ impl Entry<'_> {
         })
     }
 
-    /// Appends the options for what `struct ipt_ip` or `struct ip6t_ip6` matches.
+    /// Appends the options for the matches in `struct ipt_ip` or `struct ip6t_ip6`.
     fn packet(&self, to: &mut String, family: Family) -> Result<(), Odd> {
         let (layout, fields) = (layout(family), self.fields);
         let inversions = fields.u8(layout.inverted)?;
