@@ -65,12 +65,13 @@ pub struct Software {
     names: &'static [&'static str],
     /// Its tables of nftables; a star stands for the rest of a name.
     tables: &'static [&'static str],
-    /// Beginnings of comments, their ends after a star, marks, and of rules without a comment what they match and do, from an
-    /// exclamation mark on.
+    /// Beginnings of comments (ends after a star), marks, and, after an exclamation mark, the matches and target of rules
+    /// without a comment.
     signs: &'static [&'static str],
     /// Its links; a star stands for the rest of a name.
     links: &'static [&'static str],
-    /// Parts of the names of its containers, images and processes, if it is a network plugin: what writes its rules.
+    /// Parts of the names of its containers, images and processes, if it is a network plugin: the programs that write
+    /// its rules.
     pub agents: &'static [&'static str],
 }
 
@@ -88,13 +89,13 @@ const fn named(name: &'static str, names: &'static [&'static str]) -> Software {
 /// The cache that answers queries to the cluster's DNS on the node itself.
 const NODE_LOCAL_DNS: &str = "NodeLocal DNS";
 
-/// Who fills a chain that Docker makes and leaves alone.
+/// The owner of rules in a chain that Docker creates but does not fill.
 pub const ADMINISTRATOR: &str = "the administrator (DOCKER-USER)";
 
 /// A firewall: `ConfigServer` Security & Firewall.
 pub const CSF: &str = "CSF";
 
-/// Other software; the first whose object it may be counts.
+/// Other software; the first match counts.
 pub const SOFTWARE: &[Software] = &[
     Software {
         links: &["kube-bridge", "kube-dummy-if"],
@@ -250,7 +251,7 @@ pub const SOFTWARE: &[Software] = &[
         )
     },
     Software {
-        // Its marks are in eight bits of which no other software is known.
+        // Its marks use eight bits that no other known software uses.
         signs: &["0x40000/0xff0000", "0x80000/0xff0000"],
         links: &["tailscale*"],
         ..named("Tailscale", &["ts-"])
@@ -447,7 +448,7 @@ fn other(name: &str) -> Maker {
     found.map_or(Maker::Unknown, |software| Maker::Other(software.name))
 }
 
-/// Returns what kube-proxy's ipvs mode uses the IP set `name` for; `None` if the set is not kube-proxy's.
+/// Returns the purpose of the IP set `name` in kube-proxy's ipvs mode; `None` if the set is not kube-proxy's.
 pub fn set_purpose(name: &str) -> Option<&'static str> {
     let rest = name.strip_prefix("KUBE-")?;
     Some(match rest.strip_prefix("6-").unwrap_or(rest) {

@@ -52,7 +52,7 @@ impl Service {
         selector.filter(|labels| !labels.is_empty())
     }
 
-    /// Returns whether kube-proxy serves it in `family`, as far as it says so: one without `ipFamilies` may be of either.
+    /// Returns whether kube-proxy serves it in `family`, by its `ipFamilies`; true if it has none.
     pub fn has_family(&self, family: Family) -> bool {
         let all = &self.spec.ip_families;
         all.is_empty() || all.iter().any(|text| text.parse() == Ok(family))
@@ -81,7 +81,8 @@ impl Pod {
     }
 }
 
-/// Returns whether `services` have selectors, several of them, and none of these has an EndpointSlice: nothing makes slices.
+/// Returns whether several of `services` have selectors, and none of these has an EndpointSlice: then nothing creates
+/// slices.
 pub fn makes_none(services: &[Service], slices: &[EndpointSlice]) -> bool {
     let slices = EndpointSlice::by_service(slices);
     let mut selecting = services

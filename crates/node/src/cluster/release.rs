@@ -144,8 +144,9 @@ macro_rules! changes {
     };
 }
 
-// Each change with the minor release (of Kubernetes 1) that has it first, and the earlier ones to which it was brought: that of
-// a cherry-pick without a release note by its date, too early rather than too late, since a rule too many would be removed.
+// Each change with the minor release (of Kubernetes 1) that has it first, and the earlier ones to which it was brought: for a
+// cherry-pick without a release note, by its date, rather too early than too late, because kpx would remove a rule that it does
+// not expect.
 changes! {
     /// iptables: kube-proxy writes KUBE-FIREWALL itself; before, only the kubelet did.
     KubeFirewall = 27;
@@ -330,7 +331,7 @@ impl Serialize for Goal {
     }
 }
 
-/// Versions that have a known bug: from the first one up to the one that fixes it, which is not among them.
+/// Versions that have a known bug: from the first one up to, but not including, the one that fixes it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Span {
     /// The first version.

@@ -130,7 +130,7 @@ pub fn of_node(node: &Node) -> Vec<Refused> {
     fields.0
 }
 
-/// Returns the form of `value` that says the same and is accepted: for a prefix, as Kubernetes has always read it.
+/// Returns the accepted form of `value` with the same meaning: for a prefix, as Kubernetes has always read it.
 pub fn accepted(value: &str) -> Option<String> {
     let (addr, len) = match value.trim().split_once('/') {
         Some((addr, len)) => (addr, Some(len)),

@@ -180,7 +180,7 @@ pub(crate) fn find(clues: &Clues<'_>) -> Result<ProxyVersion, Gap> {
         match clue {
             Ok(Some(version)) => return Ok(ProxyVersion { version, source }),
             Ok(None) => {}
-            // The gap of the running process comes first: it is the one to act on.
+            // The gap of the running process comes first: a user can act on it.
             Err(why) => gap = gap.or(Some(why.clone())),
         }
     }

@@ -83,7 +83,7 @@ impl Pod {
         ports.any(|of| of.get("hostPort").and_then(serde_json::Value::as_u64) == Some(port.into()))
     }
 
-    /// Returns what creates it; `None` if it has no controller, or none is shown.
+    /// Returns its workload; `None` if it has no controller, or none is shown.
     pub fn workload(&self) -> Option<Workload> {
         let owner = self.metadata.owners.iter().find(|owner| owner.controller)?;
         // A Deployment makes one ReplicaSet for each template.

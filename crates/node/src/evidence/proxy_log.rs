@@ -1,4 +1,4 @@
-//! kube-proxy's log: how it started, and what keeps it from its work. Every reader of the log asks here.
+//! kube-proxy's log: how it started, and which troubles it reports. This is the only parser of the log.
 //!
 //! klog writes `Lmmdd hh:mm:ss.uuuuuu thread file:line] message`, and an error that has several lines below its message; with
 //! `logging.format: json` an object a line, with `ts` in milliseconds, `caller`, `msg`, and `err` if it is an error.
@@ -11,12 +11,12 @@ use crate::net::Family;
 
 /// kube-proxy cannot use IPVS: it exits, or falls back to another mode.
 pub const NO_IPVS: &str = "can't use the IPVS proxier";
-/// What a tool says before the reason for which it fails.
+/// The text of a tool before the reason of its failure.
 const NO_REASON: &str = "Ignoring deprecated --wait-interval option.";
 /// Another program holds the lock of iptables.
 const LOCK_HELD: &str = "holding the xtables lock";
 
-/// The error of a sync that waited for the lock in vain.
+/// The error of a sync that did not get the lock.
 pub const LOCKED: &str = "another program holds the lock of iptables";
 /// The kernel's IP sets are newer than the tool.
 const NEWER_SETS: &str = "not supported by userspace";
@@ -24,15 +24,15 @@ const NEWER_SETS: &str = "not supported by userspace";
 const NO_IPSET: &str = "ipset version";
 /// Part of an error of IP sets, in front of the entry that was refused.
 const ADDING: &str = "adding entry ";
-/// Parts of errors, in lower case, of writers that are refused whoever they are.
+/// Parts of errors, in lower case, that any writer would get.
 const REFUSALS: &[&str] = &[ADDING, LOCKED, "could not process rule"];
-/// kube-proxy's mode, with [`MODE_END`] behind it: `"Using ipvs Proxier"` since 1.22, `Using ipvs Proxier.` before.
+/// kube-proxy's mode, with [`MODE_END`] after it: `"Using ipvs Proxier"` since 1.22, `Using ipvs Proxier.` before.
 const MODE: &str = "Using ";
 /// The end of the line with kube-proxy's mode.
 const MODE_END: &str = " Proxier";
-/// It has found its Node after all, in lower case.
+/// The message that it has found its Node, in lower case.
 const NODE_FOUND: &str = "successfully retrieved node";
-/// It has read all objects of a kind, in lower case; one of [`LISTED`] names the kind.
+/// The message that it has read all objects of a kind, in lower case; one of [`LISTED`] names the kind.
 const SYNCED: &str = "caches are synced";
 /// Controllers, as messages name them, and the kinds of objects that they read.
 const LISTED: &[(&str, &str)] = &[
@@ -236,7 +236,7 @@ fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
         }
         has_ended = kind == Some(Kind::Exit);
         match kind {
-            // What it cannot clean up of other modes does not keep it from its work.
+            // A failed clean-up of other modes does not stop its work.
             Some(_) if entry.source.starts_with("cleanup.go") => {}
             Some(kind) => note(&mut troubles, kind, entry),
             None if lowercase.contains("syncproxyrules complete") => {
@@ -305,7 +305,7 @@ impl Trouble {
         })
     }
 
-    /// Returns the IP set and the entry that it does not take, if the last message is about one.
+    /// Returns the IP set and the entry that it refuses, if the last message is about one.
     pub fn refused_entry(&self) -> Option<(&str, &str)> {
         let (_, rest) = self.line.split_once(ADDING)?;
         let entry = rest.split(", error").next()?.split([' ', '"']).next()?;
@@ -366,7 +366,7 @@ fn note(troubles: &mut Vec<Trouble>, kind: Kind, entry: &Entry<'_>) {
     });
 }
 
-/// Returns `text` without what differs from one Service to the next.
+/// Returns `text` without the parts that differ by Service.
 fn without_numbers(text: &str) -> String {
     let text = text.replace(|c: char| c.is_ascii_digit(), "");
     // An entry of an IP set may be an address and a port, or a port.
@@ -539,7 +539,7 @@ fn error(text: &str) -> String {
     without_query(&whole)
 }
 
-/// Returns `text` without the query of a URL in quotation marks, which says what was asked for and hides what happened.
+/// Returns `text` without the query of a URL in quotation marks, which is long and hides the reason.
 fn without_query(text: &str) -> String {
     let query = text.split_once("\"http").and_then(|(_, url)| {
         let (url, _) = url.split_once('"')?;

@@ -1,5 +1,5 @@
-//! What the kernel says about packets that it traces: `NFT_MSG_TRACE` of `linux/netfilter/nf_tables.h`, and lines of its
-//! log for the legacy back end of iptables.
+//! The kernel's messages about packets that it traces: `NFT_MSG_TRACE` of `linux/netfilter/nf_tables.h`, and lines of
+//! its log for the legacy back end of iptables.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -83,7 +83,7 @@ pub enum Ruling {
     Accept,
     /// Dropped, or rejected with an answer.
     Drop,
-    /// Taken by something else, such as a program in user space.
+    /// Taken by another receiver, such as a program in user space.
     Taken,
 }
 
@@ -105,7 +105,7 @@ pub struct Base {
     pub priority: i32,
 }
 
-/// What is known of the packets in the tables of iptables' legacy back end.
+/// The traces in the tables of iptables' legacy back end, as far as they are known.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum InLegacy {
     /// That back end has no tables.
@@ -128,7 +128,7 @@ pub struct Traced {
     pub chains: BTreeMap<ChainName, Option<Base>>,
     /// Handles of the rules of each chain in `events`, in order.
     pub rules: BTreeMap<ChainName, Vec<u64>>,
-    /// What is known of the packets in the tables of iptables' legacy back end.
+    /// The traces in the tables of iptables' legacy back end, as far as they are known.
     pub legacy: InLegacy,
     /// Whether messages were lost, because there were too many.
     pub lost: bool,

@@ -1,4 +1,4 @@
-//! Command lines in pasted text: which tool ran, on what, and whether its output is only a part.
+//! Command lines in pasted text: the tool, its target, and whether its output is only a part.
 
 use std::fmt;
 
@@ -405,7 +405,7 @@ impl Command {
         })
     }
 
-    /// Returns what is listed, if it is a command of iptables.
+    /// Returns the chain or table that is listed, if it is a command of iptables.
     pub(super) fn iptables(&self) -> Option<Iptables> {
         if !is_iptables(&self.program) {
             return None;

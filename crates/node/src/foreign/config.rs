@@ -53,7 +53,8 @@ pub(super) fn of_flags<S: AsRef<str>>(args: &[S]) -> Option<String> {
     (!flags.is_empty() && flags.value("config").is_none()).then(|| flags.to_config())
 }
 
-/// Adds the configuration that the rules in `evidence` show, as a part: what they do not tell has its default.
+/// Adds the configuration that the rules in `evidence` show, as a part: settings that they do not show have their
+/// defaults.
 pub(super) fn infer(evidence: &mut Evidence) {
     let known = evidence.text(Item::ProxyConfig);
     if !matches!(known, Err(Gap::NotCollected(_))) {

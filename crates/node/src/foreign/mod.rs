@@ -1,8 +1,8 @@
-//! What people have of a node without kpx: pasted outputs of commands, files of them, and support bundles of other tools, as the
-//! items of kpx's own bundle.
+//! Evidence from other sources than kpx: pasted outputs of commands, files of them, and support bundles of other tools,
+//! converted to the items of kpx's own bundle.
 //!
-//! A text shows a part, and says which: a table that was not pasted is unknown, not empty, and so is what was cut. Items of which
-//! only a part is shown are [`Gap::Partial`] for what needs all of them.
+//! A text shows a part of a node: a table that was not pasted, or that was cut, is unknown, not empty. Items that are shown in
+//! part are [`Gap::Partial`] for readers that need all of them.
 
 mod bundles;
 mod command;
@@ -73,7 +73,7 @@ impl Foreign {
         }
     }
 
-    /// Returns what was recognised, in one line: what it is, what it has, and what it lacks.
+    /// Returns the recognised kind, contents and missing parts, in one line.
     pub fn summary(&self, chosen: &ForeignNode) -> String {
         let mut line = self.what.clone();
         if !chosen.name.is_empty() {
@@ -131,7 +131,7 @@ impl Foreign {
                 of.name == node.name || lone && (of.name.is_empty() || node.name.is_empty())
             };
             if let Some(of) = self.nodes.iter_mut().find(is_same) {
-                // What both have counts as the first has it, unless it has only a part.
+                // For an item in both, the first one counts, unless it has only a part.
                 let mut joined = node.evidence.clone();
                 let better = |item: Item| {
                     of.evidence.missing_part(item).is_none() || joined.missing_part(item).is_some()
@@ -179,8 +179,8 @@ pub fn paste(bytes: &[u8]) -> Option<Foreign> {
     reader.foreign(PASTE.to_owned()).ok()
 }
 
-/// Reads the files of an archive or a folder; `name` is that of the archive. If nothing in it is known, the error is what could not
-/// be read of it, which may be nothing.
+/// Reads the files of an archive or a folder; `name` is that of the archive. If nothing in it is known, the error lists the parts
+/// that could not be read; it may be empty.
 pub fn files(name: &str, files: Vec<Other>) -> Result<Foreign, Vec<String>> {
     bundles::read(name, files)
 }

@@ -125,7 +125,7 @@ pub struct Ranges {
     pub sources: Option<Vec<Cidr>>,
 }
 
-/// A connection for which a front end is sought.
+/// A connection to look up among front ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
     /// Its destination.
@@ -199,7 +199,7 @@ impl Frontend {
         self.proto == proto || self.is_for_any()
     }
 
-    /// Returns whether it does not tell protocols apart.
+    /// Returns whether it serves all protocols alike.
     pub fn is_for_any(&self) -> bool {
         self.proto.number() == 0
     }
@@ -522,7 +522,7 @@ fn cilium(
         let has = |flag: u16| front.flags & flag != 0;
         let own = slots.get(&key(front)).map_or(&[][..], Vec::as_slice);
         let (mut found, mut missing) = (Vec::new(), 0);
-        // Behind the active ones are those that are quarantined; any other slot is not used.
+        // After the active ones come the quarantined ones; other slots are not used.
         let count = usize::from(front.count) + usize::from(front.quarantined);
         for slot in 1..=count {
             let entry = own.iter().find(|entry| usize::from(entry.slot) == slot);

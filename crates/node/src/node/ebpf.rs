@@ -38,7 +38,7 @@ pub const EBPF_NEEDS: &[Item] = &[
     Item::ProxyConfig,
 ];
 
-/// What is known of one service proxy of eBPF on a node.
+/// The state of one service proxy of eBPF on a node.
 #[derive(Clone, Debug)]
 pub struct EbpfProxy {
     /// Which one.
@@ -127,7 +127,7 @@ impl EbpfProxy {
 }
 
 impl NodeSnapshot<'_> {
-    /// Returns what is known of each service proxy of eBPF on this node.
+    /// Returns the state of each service proxy of eBPF on this node.
     pub fn ebpf(&self) -> &[EbpfProxy; 2] {
         self.ebpf.get_or_init(|| {
             let seen = Seen::on(self);
@@ -348,7 +348,7 @@ fn configured(node: &NodeSnapshot<'_>, proxy: Proxy) -> Option<bool> {
     match argument.or(in_map)? {
         "true" | "strict" => Some(true),
         "false" | "disabled" => Some(false),
-        // It serves a part of the Services, or what the kernel allows.
+        // It serves only some Services, or those that the kernel supports.
         _ => None,
     }
 }

@@ -37,7 +37,7 @@ pub const OF_BUNDLE: &[Item] = &[
     Item::Pods,
 ];
 
-/// Items of the machine that [`NodeSnapshot::stranger`] uses, beside the Nodes.
+/// Items of the machine that [`NodeSnapshot::stranger`] uses, in addition to the Nodes.
 pub const OF_MACHINE: &[Item] = &[
     Item::Host,
     Item::Addresses,
@@ -88,7 +88,7 @@ pub struct Mismatch {
     pub why: String,
 }
 
-/// A machine that is none of the cluster's Nodes.
+/// A machine that is not one of the cluster's Nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stranger {
     /// Names of the Nodes, sorted.
@@ -165,7 +165,7 @@ impl Identity {
     }
 }
 
-/// Properties that a Node and its machine have in common, the strongest first.
+/// Properties that a Node and its machine share, the strongest first.
 const CLUES: [Clue; 8] = [
     Clue::Address,
     Clue::ProxyPod,
@@ -345,7 +345,7 @@ impl NodeSnapshot<'_> {
                     .iter()
                     .any(|container| container.name == "kube-proxy")
         });
-        // One that has ended stays listed beside the one in its place.
+        // A pod that has ended stays listed next to its successor.
         pods.min_by_key(|pod| pod.has_ended())
     }
 
@@ -530,7 +530,7 @@ impl NodeSnapshot<'_> {
         })
     }
 
-    /// Returns the words for what `node` alone has and this machine has too.
+    /// Returns, in words, the unique properties of `node` that this machine has too.
     fn sign(&self, node: &Node, clue: Clue) -> String {
         let name = &node.metadata.name;
         match (clue, self.shared_address(node)) {

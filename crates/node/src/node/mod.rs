@@ -260,7 +260,8 @@ impl<'a> NodeSnapshot<'a> {
     }
 }
 
-/// Functions that edit a section of a copy. One that the node does not have begins empty; one that is not known stays so.
+/// Functions that edit a section of a copy. A section that the node does not have begins empty; an unknown one stays
+/// unknown.
 macro_rules! edits {
     ($($(#[$doc:meta])+ $name:ident: $section:ident: $type:ty;)+) => {
         impl<'a> NodeSnapshot<'a> {
@@ -349,7 +350,7 @@ fn ipset(evidence: &Evidence) -> Result<Sets<'_>, Gap> {
         });
         let asked = asked.map(|name| name.trim_matches('"'));
         let missing: BTreeSet<&str> = asked.filter(|name| sets.set(name).is_none()).collect();
-        // One set that was made anew in that moment says nothing of the others.
+        // One set that was recreated at that moment says nothing about the others.
         if let [name, _, ..] = missing.iter().collect::<Vec<_>>().as_slice() {
             return Err(cut(format!(
                 "it lacks set {name} and {} more, for which rules of iptables ask",
@@ -631,7 +632,7 @@ impl<'a> NodeSnapshot<'a> {
 
     /// Parses the rules in use, for a thread beside the one that asks for them and for what they are compared with.
     pub fn parse_rules(&self) {
-        // What cannot be parsed is reported where it is used.
+        // A parse error is reported where the section is used.
         for family in Family::BOTH {
             self.iptables(IptablesBackend::InUse, family).ok();
         }

@@ -14,7 +14,7 @@ use crate::net::{Cidr, Proto};
 pub enum Side {
     /// Packets that come in by the link.
     Ingress,
-    /// Packets that go out by it, at the gate or at the root qdisc.
+    /// Packets that leave by it, at the clsact or at the root qdisc.
     Egress,
 }
 
@@ -23,7 +23,7 @@ pub enum Side {
 pub struct Tc {
     /// Filters by link, those of one side in the order in which packets meet them.
     pub filters: BTreeMap<String, Vec<Filter>>,
-    /// Links whose qdisc loses packets beside those for which its queue has no room.
+    /// Links whose qdisc loses packets for other reasons than a full queue.
     pub losses: BTreeMap<String, Loss>,
 }
 
@@ -72,14 +72,14 @@ pub struct Keys {
     pub source_port: Option<u16>,
     /// The destination port.
     pub destination_port: Option<u16>,
-    /// Whether it has others, which kpx does not read.
+    /// Whether it has other matches, which kpx does not read.
     pub others: bool,
 }
 
-/// What a filter does to the packets that it matches.
+/// The effect of a filter on the packets that it matches.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Does {
-    /// They pass, and filters behind it see them, too.
+    /// They pass, and later filters see them, too.
     Nothing,
     /// They pass the filters behind it, too.
     Pass,
@@ -365,7 +365,7 @@ fn one(action: &Map<String, Value>) -> Does {
         return Does::Redirect(to.to_owned());
     }
     match control {
-        // Above its rate alone, as a queue without room does.
+        // Only above its rate, like a full queue.
         "drop" | "shot" if kind == "police" => Does::Nothing,
         _ if kind != "mirred" && !HARMLESS.contains(&kind) => other(control),
         "drop" | "shot" => Does::Drop,

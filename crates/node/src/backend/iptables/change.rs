@@ -31,7 +31,7 @@ const MOST_NAMES: usize = 5_000;
 struct Single<'r, 'a> {
     verb: Verb,
     chain: &'r str,
-    /// Its number from 1, when its turn comes.
+    /// Its number from 1, at the time of the change.
     number: usize,
     rule: &'r Rule<'a>,
 }
@@ -42,7 +42,7 @@ enum Verb {
     Delete,
 }
 
-/// Returns what must change in each table for the chains of `have` named in `chains`, each a table and a chain, to become
+/// Returns the changes in each table that bring the chains of `have` named in `chains`, each a table and a chain, to
 /// those of `want`.
 pub fn edits<'r, 'a>(
     have: &'r Ruleset<'a>,
@@ -101,7 +101,7 @@ fn is_other_modes(rule: &Rule<'_>, wanted: &Rule<'_>) -> bool {
 }
 
 impl<'r, 'a> Edits<'r, 'a> {
-    /// Returns what removes `chains` and `rules` (chain, number from 1, rule) from `table`.
+    /// Returns the change that removes `chains` and `rules` (chain, number from 1, rule) from `table`.
     ///
     /// The last name comes first: iptables 1.8 keeps the chains that its input names in a sorted list which it searches
     /// from the front, so that 22,000 chains take it half as long that way.
@@ -127,8 +127,8 @@ impl<'r, 'a> Edits<'r, 'a> {
         }
     }
 
-    /// Rules of a built-in chain: those that are wrong go, those that are missing come in front of what others have there,
-    /// as kube-proxy puts them.
+    /// Rules of a built-in chain: wrong ones are deleted, missing ones are inserted before the rules of others, as
+    /// kube-proxy does.
     fn jumps(&mut self, old: Option<&'r Chain<'a>>, new: &'r Chain<'a>) {
         let rules = old.map_or(&[][..], |chain| &chain.rules);
         let mut now: Vec<&'r Rule<'a>> = rules.iter().collect();
@@ -210,7 +210,7 @@ impl<'r, 'a> Edits<'r, 'a> {
         (action(self.input()), action(self.undo()))
     }
 
-    /// Returns how often it does what: the number, a verb and a noun of each.
+    /// Returns the counts of its changes: number, verb and noun.
     pub fn counts(&self) -> [(usize, &'static str, &'static str); 4] {
         let written = self.chains.iter().filter(|(_, _, new)| new.is_some());
         let written = written.count();
@@ -241,7 +241,7 @@ fn names((_, old, new): &Edit<'_, '_>) -> usize {
     1 + rules.filter_map(Rule::leads_to).count()
 }
 
-/// Divides `chains` where they name more than [`MOST_NAMES`].
+/// Divides `chains` into parts that name at most [`MOST_NAMES`].
 fn pieces<'r, 'a>(chains: Vec<Edit<'r, 'a>>) -> Vec<Vec<Edit<'r, 'a>>> {
     let mut pieces = Vec::new();
     let mut room = 0;

@@ -95,7 +95,7 @@ impl<'a> Table<'a> {
 pub struct Chain<'a> {
     /// The chain's name.
     pub name: Text<'a>,
-    /// What happens at the end of a built-in chain; `None` for a user chain, which returns.
+    /// The policy of a built-in chain; `None` for a user chain, which returns.
     pub policy: Option<Policy>,
     /// Packets and bytes that met the policy.
     pub counters: Counters,
@@ -138,7 +138,7 @@ pub struct Rule<'a> {
     pub counters: Option<Counters>,
     /// The matches, in the order written.
     pub matches: Vec<Match<'a>>,
-    /// What happens; `None` for a rule that only counts.
+    /// The target; `None` for a rule that only counts.
     pub target: Option<Target<'a>>,
 }
 
@@ -203,7 +203,7 @@ impl<T> Invertible<T> {
 
 /// One condition of a rule.
 ///
-/// What is not modelled is kept word for word in [`Match::Unknown`], so that printing loses nothing.
+/// Matches that are not modelled are kept verbatim in [`Match::Unknown`], so that printing loses nothing.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Match<'a> {
     /// `-s`.
@@ -494,7 +494,7 @@ pub enum RecentAction {
 pub enum Target<'a> {
     /// `-j CHAIN`: come back after its end.
     Jump(Text<'a>),
-    /// `-g CHAIN`: come back where the caller would.
+    /// `-g CHAIN`: a return goes where the caller would return.
     Goto(Text<'a>),
     /// `-j ACCEPT`.
     Accept,

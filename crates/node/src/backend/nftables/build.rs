@@ -184,7 +184,7 @@ pub fn random(modulus: usize) -> Expr {
     }
 }
 
-/// What `of` makes of each of `all`, by its position.
+/// The result of `of` for each of `all`, by its position.
 pub fn by_index<T>(all: impl Iterator<Item = T>, of: impl Fn(T) -> Datum) -> Expr {
     let pairs = (0u64..).zip(all);
     Expr::Map(pairs.map(|(i, one)| (Expr::Number(i), of(one))).collect())

@@ -99,7 +99,7 @@ impl<'c> Edits<'c> {
     }
 
     /// Writes the transaction from one state to the other: new objects first, then the rules and elements that refer to them,
-    /// then the deletion of what nothing refers to any more.
+    /// then the deletion of unreferenced objects.
     fn text(&self, name: &str, from: &Table, to: &Table) -> String {
         let new = self.new_objects(from, to);
         let mut text = if new.chains.is_empty() && new.sets.is_empty() {

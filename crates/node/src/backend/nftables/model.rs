@@ -173,11 +173,11 @@ pub enum Statement {
         set: String,
         /// The element.
         elem: Expr,
-        /// What a map is to give for it.
+        /// The value of a map for the key.
         value: Option<Expr>,
         /// Seconds the element lives, where written.
         timeout: Option<u64>,
-        /// Statements that run for the element, such as `limit`: where one does not hold, the rule ends there.
+        /// Statements that run for the element, such as `limit`: if one does not hold, the rule ends there.
         run: Vec<Statement>,
     },
     /// `xt`: a match or target of iptables-nft, whose arguments nft does not show.

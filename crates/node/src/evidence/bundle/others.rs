@@ -120,7 +120,7 @@ impl Found {
     }
 }
 
-/// Returns what `source`, which begins with `head`, unpacks to, and whether it was compressed: with gzip or xz.
+/// Returns the unpacked `source`, which begins with `head`, and whether it was compressed (gzip or xz).
 fn unpacked<'s>(head: &[u8], source: impl io::BufRead + 's) -> (Box<dyn Read + 's>, bool) {
     if head.starts_with(b"\x1f\x8b") {
         (Box::new(MultiGzDecoder::new(source)), true)

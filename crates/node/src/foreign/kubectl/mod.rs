@@ -40,7 +40,7 @@ pub(in crate::foreign) struct Objects {
 #[derive(Clone, Debug)]
 struct Object {
     value: Value,
-    /// Whether the object is as the API has it: tables and descriptions leave fields out.
+    /// Whether the object is complete, as in the API: tables and descriptions omit fields.
     is_whole: bool,
 }
 
@@ -53,7 +53,7 @@ impl Object {
         let selector = of_spec("selector").and_then(Value::as_object);
         let is_selected = selector.is_some_and(|labels| !labels.is_empty());
         let may_lead = |port: &&Value| match port.get("targetPort") {
-            // Whoever writes the endpoints of a Service without a selector chooses their port.
+            // The writer of the endpoints of a Service without a selector chooses their port.
             _ if !is_selected => true,
             Some(Value::Number(target)) => target.as_u64() == Some(number),
             Some(_) => true,
@@ -184,7 +184,7 @@ impl Objects {
         }
     }
 
-    /// Adds an object with its namespace and name, or with what tells it from others where its name is not shown.
+    /// Adds an object with its namespace and name, or with another distinguishing text if its name is not shown.
     fn add_as(&mut self, item: Item, key: (String, String), mut value: Value, is_whole: bool) {
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
@@ -399,7 +399,7 @@ impl Objects {
             .ok_or_else(|| "no objects of the API".to_owned())
     }
 
-    /// Keeps that `command` printed `first`, which is no object: a message.
+    /// Notes that `command` printed `first`, a message instead of an object.
     pub(in crate::foreign) fn unknown(&mut self, command: &Command, first: &str) {
         let is_all = command.has("-A") || command.has("--all-namespaces");
         let kinds = command.args.iter().flat_map(|arg| arg.split(','));
@@ -556,8 +556,8 @@ impl Objects {
         exact
     }
 
-    /// Tells the pods of tables that are in their node's network: they have an address of a Node, one of the node's `own`, or the same one
-    /// as others.
+    /// Marks the pods of tables that are in their node's network: they have an address of a Node, one of the node's `own`, or the same
+    /// address as others.
     fn tell_host_network(&mut self, own: &[Address]) {
         let nodes = self
             .all

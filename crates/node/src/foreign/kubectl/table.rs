@@ -97,7 +97,7 @@ impl Objects {
     }
 
     /// Finds the namespaces that tables do not show: those of Services with the same cluster IP, of which `named` are those of rules with
-    /// namespace and name, or of the only objects of the same names. One that nothing shows is taken to be `default`.
+    /// namespace and name, or of the only objects of the same names. A namespace that nothing shows counts as `default`.
     pub(in crate::foreign) fn place(&mut self, named: &BTreeSet<(IpAddr, String, String)>) {
         let text = |value: &Value, pointer: &str| {
             let text = value.pointer(pointer).and_then(Value::as_str);
@@ -136,7 +136,8 @@ impl Objects {
                     .insert(namespace.clone());
             }
         }
-        // A cluster IP is one Service's, so it says more than a name; names say more with the tables that are placed.
+        // A cluster IP belongs to one Service, so it is better evidence than a name; names are better evidence once
+        // other tables are placed.
         for by_names in [false, true] {
             for item in of_services {
                 let all = self.all.get(&item).into_iter().flatten();
@@ -395,7 +396,7 @@ impl Objects {
         self.add(Item::DaemonSets, set, false);
     }
 
-    /// Adds a Node of which little is shown; `why` says what is not.
+    /// Adds a Node with few known fields; `why` names the missing ones.
     pub(in crate::foreign) fn node(
         &mut self,
         name: &str,

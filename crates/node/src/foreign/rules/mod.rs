@@ -160,7 +160,7 @@ impl Rules {
         all.any(|chain| chain.name.starts_with("KUBE-S") && !chain.rules.is_empty())
     }
 
-    /// Adds chains of `table`. What is shown later wins, but for lists of Services, of which both are kept.
+    /// Adds chains of `table`. Later listings win, except for lists of Services, which are merged.
     fn add(&mut self, table: &str, chains: Vec<Chain>, is_whole: bool) {
         let of = self.tables.entry(table.to_owned()).or_default();
         if of.is_whole && is_whole {

@@ -1,5 +1,4 @@
-//! `iptables-save` output of which a chain is read when it is first asked for: a trace visits a handful of tens of
-//! thousands.
+//! `iptables-save` output whose chains are parsed on first use: a trace visits a few of tens of thousands.
 
 use std::sync::OnceLock;
 
@@ -52,7 +51,7 @@ struct Run<'a> {
 }
 
 impl<'a> Saved<'a> {
-    /// Finds the chains of `text`. A faulty rule is an error when its chain is asked for.
+    /// Finds the chains of `text`. A faulty rule is an error when its chain is first used.
     pub fn new(item: Item, text: &'a str) -> Result<Self, Gap> {
         let mut saved = Self {
             item,

@@ -33,7 +33,7 @@ pub(super) fn conditions(list: impl IntoIterator<Item = Value>) -> Vec<Statement
         .collect()
 }
 
-/// Returns whether the statement notes when it was last run.
+/// Returns whether the statement records when it last ran.
 fn is_last(statement: &Statement) -> bool {
     matches!(statement, Statement::Other(value) if value.get("last").is_some())
 }
@@ -135,7 +135,7 @@ fn verdict(value: &Value) -> Option<Verdict> {
     })
 }
 
-/// Reads what a map gives for a key.
+/// Reads the value of a map for a key.
 pub(super) fn datum(value: Value) -> Datum {
     match verdict(&value) {
         Some(verdict) => Datum::Verdict(verdict),
@@ -265,7 +265,7 @@ fn set(body: &Value) -> Expr {
             [key, value] => Some((key, value)),
             _ => None,
         });
-    // Members are read only once: a second time at each level of nesting would double the time with every level.
+    // Members are read only once: a second time at each level would double the time per level.
     match pairs.collect::<Option<Vec<_>>>() {
         Some(pairs) if !pairs.is_empty() => {
             let pair = |(key, value): (&Value, &Value)| (expr(key.clone()), datum(value.clone()));
