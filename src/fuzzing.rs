@@ -110,7 +110,7 @@ fn with_node(bytes: &[u8], run: fn(&NodeSnapshot<'_>)) {
     run(&NodeSnapshot::new(&evidence(bytes)));
 }
 
-/// A chain read alone is the one of the whole, and rules that are printed read as themselves.
+/// A chain that is read alone equals the one in the whole, and printed rules read back as themselves.
 fn iptables_rules(node: &NodeSnapshot<'_>) {
     let store = IptablesBackend::InUse;
     for family in Family::BOTH {
@@ -316,7 +316,7 @@ fn doctor(evidence: &Evidence) {
     }
 }
 
-/// Limits that keep a small archive of much data from using up the fuzzer's memory.
+/// Limits that prevent a small archive from expanding beyond the fuzzer's memory.
 const LIMITS: Limits = Limits {
     member: 1 << 20,
     kept: 4 << 20,
@@ -341,7 +341,7 @@ fn bundle(bytes: &[u8]) {
     .ok();
 }
 
-/// Reads a pasted text, or an archive. Of what is shown, only rules that iptables could have written are kept.
+/// Reads a pasted text, or an archive. Only rules that iptables could have written are kept.
 fn pastes(bytes: &[u8]) {
     let Ok(files) = others_of("input", bytes.to_vec(), &foreign::is_wanted) else {
         return;

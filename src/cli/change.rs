@@ -1,4 +1,4 @@
-//! What all commands that change a node share.
+//! Options that all commands that change a node share.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! Providers of clusters: what recognises each, and the page about changing the mode there.
+//! Providers of clusters: the evidence of each, and the page about changing the mode there.
 //!
 //! A provider is a distribution, a service or an installer: it writes kube-proxy's configuration, and may restore it.
 

@@ -45,7 +45,7 @@ impl Origin {
             (None, OriginSource::Recording) => "unknown node",
         };
         let mut text = format!("{name}, {}", self.when());
-        // A mode that was not read is no news on a live node.
+        // On a live node, an unread mode is not worth a word.
         match (self.mode, self.source) {
             (Some(mode), _) => text.extend([", ", mode.name()]),
             (None, OriginSource::Machine) => {}

@@ -52,7 +52,7 @@ pub(crate) struct Frame {
     /// The first line is bold.
     pub(crate) lines: Vec<String>,
     pub(crate) tone: Option<Tone>,
-    /// Whether the border is dashed: something that is missing, or not reached.
+    /// Whether the border is dashed: an object that is missing, or not reached.
     pub(crate) is_ghost: bool,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Label {
     pub(crate) y: usize,
     pub(crate) text: String,
     pub(crate) tone: Option<Tone>,
-    /// Whether it is of less weight than others.
+    /// Whether it is drawn with less emphasis.
     pub(crate) is_dim: bool,
 }
 

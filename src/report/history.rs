@@ -34,7 +34,7 @@ pub(crate) struct ChangeEvent<'c> {
     pub(crate) at: Time,
     #[serde(flatten)]
     pub(crate) change: Cow<'c, Change>,
-    /// How long it was so before, in seconds; `null` if it was so from the start.
+    /// How long the earlier state lasted, in seconds; `null` if it was there from the start.
     pub(crate) after_seconds: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl ChangeEvent<'_> {
     /// The `kind` in the JSON envelope.
     pub(crate) const KIND: &'static str = "ChangeEvent";
 
-    /// Parses the lines that `kpx watch -o json` prints; fails with the number of the first line that is none.
+    /// Parses the lines that `kpx watch -o json` prints; fails with the number of the first invalid line.
     pub(crate) fn parse(text: &str) -> Result<Vec<ChangeEvent<'static>>, NotAnEvent> {
         let lines = text.lines().enumerate();
         let lines = lines.filter(|(_, line)| !line.trim().is_empty());

@@ -25,7 +25,7 @@ const GAP: usize = 3;
 const WIDEST: usize = 36;
 const NARROWEST: usize = 9;
 
-/// The columns that the lane of endpoints has more than others where there is no room for all.
+/// The extra columns of the lane of endpoints if there is no room for all.
 const ENDPOINT_MORE: usize = 6;
 
 /// The lanes from left to right, with their titles.
@@ -152,7 +152,8 @@ pub(crate) fn scene(picture: &Picture, caption: &Caption) -> Scene {
     scene
 }
 
-/// Adds the lanes of `picture` from the line `y` on; returns the line below, and what is not drawn, in words.
+/// Adds the lanes of `picture` from the line `y` on; returns the line below, and, in words, the parts that are not
+/// drawn.
 fn lay_out(scene: &mut Scene, picture: &Picture, width: u16, y: usize) -> (usize, Option<String>) {
     let shown = picture.strands.len().min(MOST_STRANDS);
     let mut rows: Vec<Row> = picture.strands[..shown].iter().map(row).collect();
@@ -181,7 +182,7 @@ fn lay_out(scene: &mut Scene, picture: &Picture, width: u16, y: usize) -> (usize
     (below, left)
 }
 
-/// Puts what happens to the source into the box that translates the destination, where there is no room for a lane of its own.
+/// Puts the translation of the source into the box that translates the destination, if there is no room for a separate lane.
 fn fold(way: &mut Vec<Draft>) {
     let at = |lane| move |draft: &Draft| draft.lane == lane && draft.tone.is_none();
     let leaves = way.iter().position(at(LEAVES));
@@ -228,7 +229,7 @@ fn row(strand: &Strand) -> Row {
         service.push(target.clone());
     }
     let mut service = Draft::new(SERVICE, &service);
-    // What is wrong with the object is drawn as the object.
+    // A faulty object is drawn in the place of the object.
     let of_object = |of: &&Station| of.stage == Stage::Service;
     let stations = strand.ways.iter().flat_map(|way| &way.stations);
     if let Some(station) = stations.clone().find(of_object) {
@@ -257,7 +258,7 @@ fn texts(station: &Station) -> Vec<String> {
     texts
 }
 
-/// Gives a box the colour and the border of what happens there.
+/// Gives a box the colour and the border of its effect.
 fn paint(draft: &mut Draft, station: &Station) {
     let tone = match station.state {
         State::Passes if station.owner.is_none() => return,

@@ -46,7 +46,7 @@ use mode::{InForce, Relevant};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum View {
-    /// Services and what the node does with their packets.
+    /// Services and how the node handles their packets.
     Services,
     /// iptables and nftables chains with their owners.
     Chains,
@@ -287,7 +287,7 @@ struct Unmatched {
 }
 
 impl Shown {
-    /// Adds what is wrong with the Service of a page; `outcomes` are those of the doctor's checks on `node`.
+    /// Adds the problems of the Service of a page; `outcomes` are those of the doctor's checks on `node`.
     pub(crate) fn assess<'n>(
         &mut self,
         node: &'n NodeSnapshot<'n>,

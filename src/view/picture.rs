@@ -1,5 +1,5 @@
 //! Connections to a Service as a picture: clients, the addresses they connect to, the stages that their packets pass, and
-//! endpoints. What is missing or stops the packets is one of the stages.
+//! endpoints. A missing object, or one that stops the packets, is one of the stages.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ pub(crate) struct Picture {
 pub(crate) struct Strand {
     /// Kinds of clients, each with its address if that is known.
     pub(crate) clients: Vec<(String, Option<String>)>,
-    /// The Service port, or what is connected to otherwise.
+    /// The Service port, or another target of the connection.
     pub(crate) service: String,
     /// `ADDRESS:PORT/PROTOCOL`, each with the role of the address.
     pub(crate) targets: Vec<(String, &'static str)>,
@@ -370,7 +370,7 @@ fn ended(fault: &Fault, outcome: &Outcome, causes: &[&Broken]) -> Station {
         Fault::Stopped { hop, .. } => outcome.hops.get(*hop),
         _ => None,
     };
-    // Of several causes, the rule at which these packets end is theirs.
+    // Of several causes, the one with the rule at which these packets end applies.
     let is_stop = |of: &&&Broken| match (&of.cause, stop) {
         (
             Cause::ForeignRule {

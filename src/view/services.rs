@@ -1,4 +1,4 @@
-//! Services, and what the node does with their packets.
+//! Services, and how the node handles their packets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -34,7 +34,7 @@ pub(crate) struct Row {
     pub(crate) surveyed: Surveyed,
     /// Objects by mode: of the mode in force, and leftovers of others.
     pub(crate) programmed: Vec<Programmed>,
-    /// What the maps of service proxies of eBPF have for it; empty without such maps.
+    /// The entries of service proxies of eBPF for it; empty without such maps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) in_maps: Vec<InMap>,
 }
@@ -141,7 +141,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             },
             left_to: port.left_to.clone(),
             fate: (by_api && port.left_to.is_none()).then(|| {
-                // The name of a headless Service leads nowhere.
+                // The name of a headless Service has no address of its own.
                 let is_nowhere = port.addresses.is_empty() && surveyed.cells.is_empty();
                 if is_nowhere && counted {
                     Fate::Refused

@@ -59,8 +59,8 @@ async fn all_services(session: &Session) -> Vec<Service> {
     list.and_then(Result::ok).unwrap_or_default()
 }
 
-/// Returns the Services that `begun` may be the beginning of: with or without the namespace, and behind `svc/`. A name that several
-/// have gets its namespaces when it is the only one.
+/// Returns the Services that begin with `begun`: with or without the namespace, and after `svc/`. An ambiguous name gets its
+/// namespaces when it is the only match.
 async fn services(session: &Session, begun: &str, namespace: Option<&str>) -> Vec<String> {
     let all = all_services(session).await;
     let all = all
@@ -100,7 +100,7 @@ async fn services(session: &Session, begun: &str, namespace: Option<&str>) -> Ve
     found
 }
 
-/// Returns the ports of the Service `name` that `begun` may be the beginning of.
+/// Returns the ports of the Service `name` that begin with `begun`.
 async fn ports(session: &Session, name: &str, namespace: Option<&str>, begun: &str) -> Vec<String> {
     let plain = match name.split_once('/') {
         Some((kind, rest)) if is_kind(kind) => rest,

@@ -59,7 +59,7 @@ async fn packets(session: &Session, args: &DiffArgs) -> Result<PacketsReport, Fa
     Ok(proof_of(session, &node, mode, is_other))
 }
 
-/// Items that [`proof_of`] reads, beside those of a difference of rules.
+/// Items that [`proof_of`] reads, in addition to those of a difference of rules.
 pub(in crate::command) fn packets_need() -> impl Iterator<Item = Item> {
     let all = trace::NEEDS.iter().chain(IPTABLES).copied();
     all.chain([Item::Conntrack, Item::Sockets])
@@ -89,7 +89,7 @@ pub(in crate::command) fn proof_of(
     }
 }
 
-/// Returns whether `NodeLocal` DNS answers these packets on the node itself: its rules keep them from those of kube-proxy for that.
+/// Returns whether `NodeLocal` DNS answers these packets on the node itself: its rules make them bypass kube-proxy's.
 fn is_of_node_dns(judge: &Judge<'_>, proved: &Proved) -> bool {
     let Difference { witness, fates, .. } = &proved.difference;
     fates[0]

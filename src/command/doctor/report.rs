@@ -247,7 +247,8 @@ impl DoctorReport {
             || outlook.is_some_and(|outlook| !outlook.worse.is_empty())
     }
 
-    /// Returns the Services whose connections fail and that no finding names: those of them are ignored, or were not asked for.
+    /// Returns the Services whose connections fail and that no finding names: their findings are ignored, or their checks did
+    /// not run.
     fn unnamed(&self) -> impl Iterator<Item = &Failing> {
         let is_named = |failing: &&Failing| {
             self.findings.iter().any(|finding| {

@@ -29,7 +29,7 @@ pub(super) fn cut(value: &mut Value, most: usize) -> Result<Vec<String>, usize> 
         list.truncate(list.len() / 2);
     }
     let cut = totals.into_iter().filter_map(|(path, total)| {
-        // A list inside one that was cut later may be gone with it.
+        // A list inside a list that was cut later may be gone.
         let kept = value.pointer(&path)?.as_array()?.len();
         Some(format!("{} has {kept} of {total} entries", &path[1..]))
     });

@@ -16,7 +16,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(300);
 /// The time for which the recording of a live node answers questions.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// What is recorded: the options that name it.
+/// The source of the recording: the options that name it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Origin {
     /// A dump: all of its nodes.
@@ -37,7 +37,7 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Records `origin`, with `options` of `kpx snapshot`. The error is what kpx says.
+    /// Records `origin`, with `options` of `kpx snapshot`. The error is kpx's message.
     pub(super) async fn make(origin: Origin, options: &[String]) -> Result<Self, String> {
         match &origin {
             Origin::Nodes(words) => {
@@ -120,7 +120,7 @@ impl Recording {
                  name or address of an earlier answer\n"
             )),
             (false, true) => Ok(replaced),
-            // An address of nothing may be inside of a known network; a name of nothing is better reported as it was typed.
+            // An unknown address may be inside a known network; an unknown name is better reported as it was typed.
             (false, false) if is_address(word) => Ok(replaced),
             (true | false, false) => Ok(word.to_owned()),
         }

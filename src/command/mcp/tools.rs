@@ -28,7 +28,7 @@ pub(super) struct Parameter {
     shape: Shape,
     place: Place,
     is_required: bool,
-    /// What it names, if redaction has another name for it.
+    /// The kind of its value, if redaction replaces it.
     pub(super) named: Option<Named>,
 }
 
@@ -326,7 +326,7 @@ impl Parameter {
         schema
     }
 
-    /// Returns `value` as the command line has it; `None` for a switch that is off. The error says what it must be.
+    /// Returns `value` as on the command line; `None` for a switch that is off. The error says what it must be.
     fn word(&self, value: &Value) -> Result<Option<String>, String> {
         let name = self.name;
         let word = match (self.shape, value) {

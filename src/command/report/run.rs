@@ -163,7 +163,7 @@ async fn page(
     for target in targets {
         let result = match trace::to(&read, &target).await {
             Ok(report) => Ok(report),
-            // A target of the command line that is wrong is an error of it.
+            // A wrong target on the command line is a usage error.
             Err(failure) if !args.trace.is_empty() => return Err(failure),
             Err(failure) => Err(failure.to_string()),
         };
@@ -218,7 +218,7 @@ fn in_trouble(doctor: &DoctorReport, drift: &DiffReport, services: &ShowReport) 
     targets
 }
 
-/// Returns what is read, in words; of a path, only its last part, because the others are about this machine.
+/// Returns the source in words; of a path, only its last part, because the rest describes this machine.
 fn source(session: &Session) -> String {
     let bundle = session.source.bundle().map(last_part);
     match (bundle, session.name()) {

@@ -1,4 +1,4 @@
-//! Reads what the screen shows, until a key or a signal ends it.
+//! Reads the data of the screen, until a key or a signal ends it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
@@ -183,7 +183,7 @@ impl Screen {
         }
     }
 
-    /// Waits for a key that asks for something; `None` at a signal.
+    /// Waits for a key with a request; `None` at a signal.
     async fn ask(&mut self) -> Result<Option<Ask>, Failure> {
         self.draw()?;
         loop {

@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys do: pure, so that tests can type.
+//! The state of the screen, and the effect of keys: pure, so that tests can type.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
@@ -50,7 +50,7 @@ impl Table {
     }
 }
 
-/// What a key asks for, which has to be read or computed first.
+/// The request of a key, which has to be read or computed first.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Ask {
     /// The end.
@@ -154,7 +154,7 @@ impl State {
         self.message.clear();
     }
 
-    /// Takes a key; returns what it asks for.
+    /// Takes a key; returns its request.
     pub(super) fn press(&mut self, key: KeyEvent) -> Option<Ask> {
         if interrupts(key) {
             return Some(Ask::End);

@@ -1,4 +1,4 @@
-//! The states of the other nodes that connections go to, read before the nodes that are asked.
+//! The states of the other nodes that connections go to, read before the examined nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use kpx_node::node::NodeSnapshot;
 /// Other nodes whose states are kept in memory.
 const MOST: usize = 64;
 
-/// The states of other nodes, which all nodes that are asked share until kpx ends.
+/// The states of other nodes, shared by all examined nodes until kpx ends.
 #[derive(Debug)]
 pub(in crate::command) struct Others {
     /// The evidence of each, or the reason why it was not read.
@@ -59,7 +59,7 @@ impl Others {
         self.across
     }
 
-    /// Returns what was read of the node `name` if it need not be read again: all that the command reads, or the reason why it
+    /// Returns the evidence of the node `name` if it need not be read again: it has all items of the command, or the node
     /// cannot be read.
     pub(super) fn read(&self, name: &str) -> Option<Result<&'static Evidence, &str>> {
         match self.nodes.get(name)? {

@@ -118,7 +118,7 @@ pub(in crate::command) async fn apply_there(
     outcome.await.map_err(unreached)
 }
 
-/// Reads the node again after a change: what `make` plans now is needed still.
+/// Reads the node again after a change: the steps that `make` plans now are still needed.
 pub(in crate::command) async fn verified(
     mut report: PlanReport,
     make: impl AsyncFn() -> Result<Plan, Failure>,

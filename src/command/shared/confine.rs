@@ -1,4 +1,4 @@
-//! A command that only reads bundles gives up the rights that it does not need for that: a stranger may have written them.
+//! A command that only reads bundles gives up the rights that it does not need: a stranger may have written the bundles.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Readings of the kernel's counters of what flows through Services.
+//! Readings of the kernel's counters of the traffic of Services.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ impl<'s> Reader<'s> {
         self.mode
     }
 
-    /// Reads the counters of another mode from now on; the next reading only tells what is open.
+    /// Reads the counters of another mode from now on; the next reading only shows open connections.
     pub(in crate::command) async fn set_mode(&mut self, mode: Option<Mode>) {
         *self = Self::new(self.session, mode).await;
     }

@@ -22,7 +22,7 @@ const NOTHING: &str = "it has no file of a bundle, and no output of a command th
 const MOST: u64 = 1 << 30;
 
 impl Session {
-    /// Reads what `--from` names, if it is not one bundle of kpx; says on standard error what it is.
+    /// Reads the input of `--from`, if it is not one bundle of kpx; names its kind on standard error.
     pub(in crate::command) fn opened(
         &self,
         io: &mut Io<'_>,

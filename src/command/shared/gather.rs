@@ -96,7 +96,7 @@ impl Session {
         let (api, own) = join(self.collect(&api, progress), own).await;
         let (api, mut own): (_, Evidence) = (api?, own?);
         for item in [Item::ProxyConfig, Item::ProxyLog] {
-            // Where the node does not have it, the API may.
+            // If the node does not have it, the API may.
             if items.contains(&item)
                 && own.text(item).is_err()
                 && let Ok(text) = node.from_api(item).await

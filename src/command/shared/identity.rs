@@ -1,4 +1,4 @@
-//! Which Node this machine is: found once, before anything is done in a Node's name.
+//! The identity of this machine: its Node is determined once, before anything is done in the Node's name.
 
 use std::sync::Arc;
 

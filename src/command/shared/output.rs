@@ -25,7 +25,8 @@ impl Output {
     pub(super) const WIDE: Self = Self::Format(Format::Wide);
 }
 
-/// Returns what `word` asks of `command`; `None` if it is the default of a variable, and the command has no such format.
+/// Returns the output that `word` selects for `command`; `None` if it is the default of a variable, and the command has
+/// no such format.
 pub(super) fn resolve(
     command: &Command,
     word: &str,

@@ -27,7 +27,7 @@ use kpx_node::evidence::{self, BundleError, Evidence, Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 
-/// Which evidence is read of which only a part is known.
+/// Which partially known evidence is read.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(in crate::command) enum Parts {
     /// None: each is a gap.
@@ -35,7 +35,7 @@ pub(in crate::command) enum Parts {
     None,
     /// kube-proxy's configuration, as far as its rules show it.
     Settings,
-    /// What tells what is missing from what does not exist.
+    /// Items that distinguish missing data from absent objects.
     Marked,
     /// All of it, to show it.
     All,
@@ -46,7 +46,7 @@ pub(in crate::command) enum Parts {
 pub(crate) struct Session {
     /// Where the evidence comes from.
     pub(in crate::command) source: Source,
-    /// Which evidence is read of which only a part is known.
+    /// Which partially known evidence is read.
     pub(in crate::command) parts: Parts,
     /// Whether this is the session of one of several nodes.
     pub(in crate::command) one_of_several: bool,

@@ -79,7 +79,7 @@ impl Source {
         self.with(NodeSource::Bundle(path.to_owned()))
     }
 
-    /// Returns the source that has read `foreign`, and takes `node` of it.
+    /// Returns the source that has read `foreign`, and uses its node `node`.
     pub(super) fn of_foreign(&self, foreign: Arc<Foreign>, node: Evidence) -> Self {
         Self {
             foreign: Some(foreign),

@@ -48,7 +48,7 @@ struct State {
     paused: bool,
     /// Whether it is a page of another screen.
     is_page: bool,
-    /// What stands for the middle of a long name.
+    /// The mark for the omitted middle of a long name.
     dots: &'static str,
 }
 

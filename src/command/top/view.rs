@@ -139,7 +139,7 @@ impl<'n> Names<'n> {
         self.owners.ports().len()
     }
 
-    /// Returns the service ports through which something flows, and how many connections are open that go elsewhere.
+    /// Returns the service ports with traffic, and the number of other open connections.
     ///
     /// `after` is the time since the reading before; `only` names a Service.
     pub(crate) fn rows(

@@ -140,7 +140,7 @@ pub(crate) struct OutcomeRow {
     /// The assumptions about unknown facts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<String>,
-    /// Whether an assumption leaves open if packets take this way: its probability is then no share of them.
+    /// Whether packets take this way only under an assumption: its probability is then no share of them.
     #[serde(skip)]
     pub is_open: bool,
     /// Its way on another node, if it leaves for one and states of other nodes are given.
@@ -238,7 +238,7 @@ impl SourceTrace {
         service: Option<&Port>,
     ) -> Self {
         let proto = packet.protocol;
-        // What every way assumes leaves no share of them open.
+        // An assumption of every way does not affect the shares.
         let is_common = |when: &trace::Assumption| {
             outcomes.len() > 1 && outcomes.iter().all(|outcome| outcome.when.contains(when))
         };

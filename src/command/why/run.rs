@@ -59,7 +59,7 @@ pub(in crate::command) async fn of(session: &Session, target: &str) -> Result<Wh
     why_on(session, &WhyArgs::of(target)).await
 }
 
-/// Returns what is read of the nodes to which connections go: all that an answer reads.
+/// Returns the items to read of the nodes to which connections go: all those of an answer.
 fn reading(args: &WhyArgs) -> Reading {
     let mut items = check::needs(&check::asked(None));
     items.extend(why::needs());
@@ -70,7 +70,7 @@ fn reading(args: &WhyArgs) -> Reading {
     }
 }
 
-/// Returns what finds the nodes with the endpoints of `asked`.
+/// Returns the function that finds the nodes with the endpoints of `asked`.
 fn touched(asked: Asked) -> impl Fn(&Evidence) -> BTreeSet<String> + Send + Sync + 'static {
     move |cluster| why::touched(&NodeSnapshot::new(cluster), &asked)
 }
@@ -157,7 +157,8 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     })
 }
 
-/// Returns the command that decides an open question, and the machine to run it on: a real connection, or what reads more.
+/// Returns the command that decides an open question, and the machine to run it on: a real connection, or a command that
+/// reads more.
 fn decides(session: &Session, args: &WhyArgs, answer: &Answer) -> Option<(String, Option<String>)> {
     if answer.fate != Fate::Unknown || answer.fix.is_some() || session.one_of_several {
         return None;

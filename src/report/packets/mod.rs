@@ -152,7 +152,7 @@ pub(crate) struct RuleRow {
     pub table: String,
     /// The chain; empty for IPVS.
     pub chain: String,
-    /// The rule, or the effect of what has no rule.
+    /// The rule, or the effect of a step without a rule.
     pub rule: String,
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong with a Service: its drift, the doctor's findings, and where packets to it end.
+//! The problems of a Service: its drift, the doctor's findings, and where packets to it end.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -95,7 +95,7 @@ pub(crate) struct End {
 }
 
 impl Page {
-    /// Adds what is wrong with the Service of `rows`; `outcomes` are those of the doctor's checks on `node`.
+    /// Adds the problems of the Service of `rows`; `outcomes` are those of the doctor's checks on `node`.
     pub(crate) fn assess<'n>(
         &mut self,
         node: &'n NodeSnapshot<'n>,

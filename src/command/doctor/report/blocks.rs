@@ -9,7 +9,7 @@ use kpx_node::words::number_of;
 /// Maximum of equal lines without -v.
 const FEW: usize = 3;
 
-/// The lines for a cause with which there is room for what follows from it.
+/// The lines for a cause that leave room for its consequences.
 const ROOMY: usize = 3;
 
 /// Findings that one fix clears, or a finding without such a fix.
@@ -77,7 +77,7 @@ impl<'r> Block<'r> {
         }
     }
 
-    /// Adds what is wrong behind `margin`, on at most `most` lines: the severity, the id, and the first finding.
+    /// Adds the problem after `margin`, on at most `most` lines: the severity, the id, and the first finding.
     pub(super) fn cause(&self, margin: &str, most: usize, page: &mut Page) {
         let first = self.groups[0][0];
         let id = match self.count() {
@@ -171,7 +171,7 @@ fn subjects(group: &[&Problem], few: usize) -> String {
     }
 }
 
-/// Adds what is wrong, what shows it, and what it explains.
+/// Adds the problem, its evidence, and its consequences.
 fn problem(group: &[&Problem], page: &mut Page) {
     let first = group[0];
     let all = page.style().verbose > 0;
@@ -233,7 +233,7 @@ fn prompt(fix: &Fix) -> Option<String> {
     }
 }
 
-/// Returns what `form` makes of each fix, once.
+/// Returns the result of `form` for each fix, once.
 fn each(group: &[&Problem], form: impl Fn(&Fix) -> Option<String>) -> Vec<String> {
     let mut all = Vec::new();
     for text in group.iter().filter_map(|finding| form(&finding.fix)) {

@@ -48,7 +48,7 @@ pub(super) fn verdict(report: &DoctorReport, page: &mut Page) {
     page.line(&page.paint(tone, &answer));
 }
 
-/// Adds what was not checked because the evidence lacks it: all with -v, and else as much as a line has room for.
+/// Adds the topics that were not checked for lack of evidence: all with -v, else as many as fit on a line.
 pub(super) fn unseen(report: &DoctorReport, page: &mut Page) {
     let unseen = &report.head.unseen;
     let Some(first) = unseen.first() else {
@@ -379,7 +379,7 @@ fn tail(report: &DoctorReport, page: &mut Page) {
     notes(report, page);
 }
 
-/// Adds what the user can do about denied permissions, and about the entries of the ignore file.
+/// Adds hints about denied permissions, and about the entries of the ignore file.
 pub(super) fn notes(report: &DoctorReport, page: &mut Page) {
     if let Some(hint) = &report.credentials {
         page.para("  credentials  ", hint);
@@ -399,7 +399,7 @@ pub(super) fn by_reason(report: &DoctorReport, status: Status) -> Vec<(&str, Vec
     all
 }
 
-/// Adds what is missing for unknown checks, in one paragraph: the first `few` reasons, and the number of the others.
+/// Adds the missing data of unknown checks, in one paragraph: the first `few` reasons, and the number of the others.
 pub(super) fn unknown(report: &DoctorReport, few: usize, page: &mut Page) {
     let reasons = by_reason(report, Status::Unknown);
     if reasons.is_empty() {

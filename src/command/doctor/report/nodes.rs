@@ -227,7 +227,7 @@ fn table(findings: &[&Finding], read: usize, page: &mut Page) {
     page.grid(&columns, &rows);
 }
 
-/// Returns the objects and what is wrong with them.
+/// Returns the objects and their problem.
 fn what(finding: &Finding, page: &Page) -> String {
     let few = if page.style().verbose > 0 {
         finding.subjects.len()

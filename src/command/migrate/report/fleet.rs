@@ -55,8 +55,8 @@ pub(crate) struct FleetReport {
     /// The guards of the nodes' bridges, as they are now, of an unfinished migration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<GuardStatus>,
-    /// What else an unfinished migration has left in the cluster, and what it does meanwhile. The command that continues uses it or
-    /// deletes it.
+    /// Other objects that an unfinished migration has left in the cluster, and their effect. The command that continues uses or
+    /// deletes them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
     /// The command that continues.

@@ -104,7 +104,7 @@ pub(super) fn check_link(markup: &mut Markup, id: &str) {
     markup.leaf("a", &[("href", &checks::address(id))], id);
 }
 
-/// Adds the facts that show the findings, and what they explain.
+/// Adds the evidence of the findings, and their consequences.
 fn facts(markup: &mut Markup, group: &[&Problem]) {
     let facts: Vec<String> = group
         .iter()

@@ -18,9 +18,9 @@ pub(crate) struct NodeRow {
     answer: (Tone, String),
     /// The mode.
     mode: String,
-    /// The worst finding: severity, id of the check, and what is wrong.
+    /// The worst finding: severity, id of the check, and message.
     worst: Option<(Severity, &'static str, String)>,
-    /// The Services that fail, of how many, if that is known.
+    /// The failing Services and the number of all, if known.
     failing: Option<(Vec<String>, usize)>,
 }
 
@@ -49,7 +49,7 @@ impl NodeRow {
 /// Several nodes, for a ticket.
 #[derive(Debug)]
 pub(crate) struct NodesPage {
-    /// What was read: `bundle cluster.tar.gz`, `all nodes of the cluster`.
+    /// The source: `bundle cluster.tar.gz`, `all nodes of the cluster`.
     pub source: String,
     /// Whether names and addresses were replaced in the bundle.
     pub redacted: bool,

@@ -129,7 +129,7 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
     let mut cells = cells(rows, page.style().wide);
     let mut below = Vec::new();
     if !page.fits(&COLUMNS, &cells) {
-        // The clients have a line of their own.
+        // The clients have their own line.
         for (row, cells) in rows.iter().zip(&mut cells) {
             let (fate, rest) = match &row.left_to {
                 Some(who) => ("-".to_owned(), format!("served by {who}")),

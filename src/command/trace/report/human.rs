@@ -178,7 +178,7 @@ fn reaches(trace: &SourceTrace) -> String {
 /// Returns where the packets that work end, in words, and which share of these does: the ways to one backend count as one.
 fn ends(trace: &SourceTrace) -> Vec<(String, f64)> {
     let mut ends: Vec<(String, f64)> = Vec::new();
-    // What exceeds a limit is dropped, and no part of the answer.
+    // Packets beyond a limit are dropped, and not part of the answer.
     let ends_early = |of: &&OutcomeRow| matches!(of.verdict, Verdict::Drop | Verdict::Reject);
     let works = trace.outcomes.iter().filter(|outcome| !ends_early(outcome));
     let whole: f64 = works.clone().map(|work| work.probability).sum();
@@ -310,7 +310,7 @@ fn one(
     }
 }
 
-/// Adds one hop's place, what it does, and its counter: on one line if that fits, else on several.
+/// Adds one hop's place, effect and counter: on one line if that fits, else on several.
 fn line(
     page: &mut Page,
     lead: &str,

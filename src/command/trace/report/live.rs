@@ -1,4 +1,4 @@
-//! What the kernel did with one packet, beside the prediction.
+//! The path of one packet in the kernel, compared with the prediction.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use kpx_node::evidence::traced::Ruling;
 use kpx_node::net::Proto;
 use kpx_node::words::number_of;
 
-/// What the kernel did with one packet of the flow.
+/// The path of one packet of the flow in the kernel.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -93,7 +93,7 @@ pub(crate) enum SeenEnd {
     },
     /// A rule or a policy dropped it, perhaps with an answer.
     Dropped,
-    /// Nothing was heard of it behind its last step.
+    /// The kernel sent no message about it after its last step.
     Vanished,
 }
 
