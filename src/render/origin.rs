@@ -45,7 +45,7 @@ impl Origin {
             (None, OriginSource::Recording) => "unknown node",
         };
         let mut text = format!("{name}, {}", self.when());
-        // On a live node, an unread mode is not worth a word.
+        // On a live node, an unread mode is omitted.
         match (self.mode, self.source) {
             (Some(mode), _) => text.extend([", ", mode.name()]),
             (None, OriginSource::Machine) => {}

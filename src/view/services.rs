@@ -141,7 +141,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             },
             left_to: port.left_to.clone(),
             fate: (by_api && port.left_to.is_none()).then(|| {
-                // The name of a headless Service has no address of its own.
+                // The name of a headless Service without endpoints leads nowhere.
                 let is_nowhere = port.addresses.is_empty() && surveyed.cells.is_empty();
                 if is_nowhere && counted {
                     Fate::Refused

@@ -116,7 +116,7 @@ impl Recording {
         let evidence = evidence::load_node(&self.path, node, ITEMS).unwrap_or_default();
         match (occurs(&evidence, word), occurs(&evidence, &replaced)) {
             (true, true) => Err(format!(
-                "kpx: {word} is ambiguous: the redacted recording has it for something else\n  hint: name the Service, or use the \
+                "kpx: {word} is ambiguous: the redacted recording uses it for another name\n  hint: name the Service, or use the \
                  name or address of an earlier answer\n"
             )),
             (false, true) => Ok(replaced),

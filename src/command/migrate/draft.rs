@@ -480,7 +480,7 @@ fn refused(
 fn unplanned(error: stage::Unplanned) -> Failure {
     match &error {
         stage::Unplanned::Bridge(_) => Failure::from(error).with_hint(
-            "--strategy in-place needs no bridge; endpoint changes are then not followed for a while",
+            "--strategy in-place needs no bridge; endpoints are then not updated for a while",
         ),
         stage::Unplanned::Evict(plan::Unevictable::Lossy(lossy)) => {
             let command = lossy.command();

@@ -177,7 +177,7 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         };
         let ending = all.iter().filter(|endpoint| drains(endpoint)).count();
         if ending > 0 {
-            let message = "only endpoints that are ending serve the Service, until they have ended";
+            let message = "only terminating endpoints serve the Service, until they end";
             let seen = format!(
                 "{}: {} of {} endpoints serve and terminate",
                 name_of(service),

@@ -245,7 +245,7 @@ fn unmanaged_fix(link: &str, is_nm: bool, emptied: bool) -> Fix {
         );
         ("systemd-networkd", command)
     };
-    let text = Prose::from(format!("Let {by} leave the link alone."));
+    let text = Prose::from(format!("Exclude the link from {by}."));
     let text = if emptied {
         text.and(" Then ")
             .kpx(["reconcile", "--apply"])

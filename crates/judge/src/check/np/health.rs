@@ -145,7 +145,7 @@ fn listener(facts: &Facts<'_>, service: &Service, number: u16, here: &[&Socket])
         let why = format!("it does not say which process listens on port {number}");
         return Err(Gap::Absent(Item::Sockets, why));
     }
-    let message = "another process than kube-proxy listens on the healthCheckNodePort";
+    let message = "a process other than kube-proxy listens on the healthCheckNodePort";
     Ok(vec![
         Finding::new(Severity::Error, about, message).evidence(others),
     ])

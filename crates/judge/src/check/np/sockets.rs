@@ -237,7 +237,7 @@ fn shadowed(facts: &Facts<'_>, port: &Port, at: SocketAddr) -> Option<Finding> {
         "usually listens"
     };
     let message = format!(
-        "{who} of the node {verb} at this address and port, too: whoever connects to it reaches the Service"
+        "{who} of the node {verb} at this address and port, too: its clients reach the Service instead"
     );
     let about = Subject::ServiceAddress {
         service: ServiceRef::from(&port.name),
