@@ -8,7 +8,7 @@ use clap::builder::StyledStr;
 /// The name of the program as a plugin of kubectl, which users run as `kubectl kpx`.
 const PLUGIN: &str = "kubectl-kpx";
 
-/// What users type to run it.
+/// The words that users type to run it.
 const AS_PLUGIN: &str = "kubectl kpx";
 
 /// Returns whether the command line `words` runs kpx as a plugin of kubectl.

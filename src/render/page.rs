@@ -17,7 +17,7 @@ pub(crate) struct Style {
     pub wide: bool,
     /// The number of `-v` options.
     pub verbose: u8,
-    /// What users type to run kpx.
+    /// The words that users type to run kpx.
     pub program: &'static str,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Row {
     pub(crate) backend_status: Option<BackendStatus>,
 }
 
-/// What a mode remembers.
+/// The clients that a mode remembers.
 struct Bound<'o> {
     port: &'o Port,
     client: IpAddr,

@@ -54,7 +54,7 @@ pub(crate) struct Count {
     pub(crate) transit: Option<usize>,
 }
 
-/// What a connection's backend is to the Service.
+/// The status of a connection's backend in the Service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -156,7 +156,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     rows
 }
 
-/// What tells which clients are on this node.
+/// The facts that show which clients are on this node.
 struct Clients<'n> {
     own: Option<BTreeSet<IpAddr>>,
     /// Routes to other addresses than its own; `None` if unknown.

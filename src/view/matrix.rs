@@ -31,7 +31,7 @@ pub(crate) struct Line {
     pub(crate) reason: String,
 }
 
-/// What happens to connections from one kind of client.
+/// The fate of connections from one kind of client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum End {
     /// This.

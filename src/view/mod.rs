@@ -217,7 +217,7 @@ impl Query<'_> {
     }
 }
 
-/// What every view is made from.
+/// The input of every view.
 #[derive(Clone, Copy)]
 pub(crate) struct Joined<'j, 'e> {
     pub(crate) node: &'e NodeSnapshot<'e>,

@@ -49,17 +49,17 @@ pub(crate) enum Stage {
     Service,
     /// Before the destination is translated.
     Enter,
-    /// Where the destination is translated.
+    /// The translation of the destination.
     Translate,
     /// Routing and filtering.
     Forward,
-    /// Where the source is translated, and the reply.
+    /// The translation of the source, and of the reply.
     Leave,
     /// The endpoint itself.
     Endpoint,
 }
 
-/// What happens to packets at a stage.
+/// The fate of packets at a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Station {
     pub(crate) stage: Stage,

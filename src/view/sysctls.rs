@@ -19,7 +19,7 @@ pub(crate) struct Row {
     pub(crate) value: Option<String>,
     /// The value, or `>=VALUE`.
     pub(crate) wanted: String,
-    /// Who sets it, or should.
+    /// The program that sets it, or should.
     pub(crate) by: By,
     /// The modes that want it.
     pub(crate) modes: Vec<Mode>,

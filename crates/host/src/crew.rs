@@ -146,7 +146,7 @@ impl Crew {
     }
 }
 
-/// What the workers share.
+/// The state that the workers share.
 struct Team<J, T, S, W> {
     jobs: Arc<Mutex<Receiver<(String, J)>>>,
     work: Arc<W>,

@@ -100,7 +100,7 @@ pub struct Recorded {
     pub undo: Option<Action>,
 }
 
-/// What identifies a running kube-proxy.
+/// The identity of a running kube-proxy.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Proxy {
     /// Its process id.

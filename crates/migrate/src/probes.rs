@@ -43,7 +43,7 @@ pub enum Unanswered {
     NoPod,
 }
 
-/// Who answered a probe.
+/// The program or machine that answered a probe.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Answerer {
     /// An endpoint of the Service.

@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::cli::service::is_kind;
 
-/// What the last word is.
+/// The kind of the last word.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Wanted {
     /// One of these words, and no other: of the command line itself.
@@ -34,7 +34,7 @@ pub(super) enum Wanted {
 /// The command line as far as it is typed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Typed {
-    /// What its last word is.
+    /// The kind of its last word.
     pub(super) wanted: Wanted,
     /// The beginning of that.
     pub(super) begun: String,

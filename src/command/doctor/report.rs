@@ -92,7 +92,7 @@ pub(crate) struct DoctorReport {
     pub fail_on: Option<Severity>,
 }
 
-/// What a report has beside the diagnosis.
+/// The parts of a report in addition to the diagnosis.
 #[derive(Debug, Default)]
 pub(crate) struct Frame {
     /// The node, its mode and its cluster.
@@ -150,7 +150,7 @@ pub(crate) struct Problem {
     pub about: Subject,
     /// All Services that it concerns; none if it concerns the whole node.
     pub services: Vec<ServiceRef>,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
     /// The facts that show it.
     pub evidence: Vec<Proof>,
@@ -177,7 +177,7 @@ pub(crate) struct Consequence {
     pub about: Subject,
     /// All Services that it concerns; none if it concerns the whole node.
     pub services: Vec<ServiceRef>,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
 }
 

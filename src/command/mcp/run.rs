@@ -83,7 +83,7 @@ struct Server {
 }
 
 struct Redaction {
-    /// Where commands find the key.
+    /// The option with which commands find the key.
     path: TempPath,
     key: [u8; 32],
 }

@@ -41,7 +41,7 @@ enum Shape {
     OneOf(&'static [&'static str]),
 }
 
-/// Where the command line has a parameter.
+/// The place of a parameter on the command line.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Place {
     Option(&'static str),

@@ -28,7 +28,7 @@ pub(super) struct Health {
     services: BTreeMap<Place, HttpServer>,
 }
 
-/// What the servers answer from.
+/// The state that the servers answer from.
 struct Shared {
     /// How long a change may wait for its sync.
     limit: Duration,

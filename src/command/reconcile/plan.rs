@@ -36,7 +36,7 @@ pub(in crate::command) async fn proposed(session: &Session) -> Result<PlanReport
     ))
 }
 
-/// What a plan covers.
+/// The scope of a plan.
 pub(super) struct Scope {
     /// The parts of the kernel's state.
     layers: Vec<Layer>,

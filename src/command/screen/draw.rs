@@ -20,7 +20,7 @@ const NARROW: u16 = 64;
 /// The lines of the title: the verdict on the Services may name some.
 const MOST_TITLES: usize = 3;
 
-/// What the keys do.
+/// The effects of the keys.
 const KEYS: [(&str, &str); 13] = [
     ("Enter", "draw the connections of the Service"),
     ("e", "explain why it does not work, and its findings"),

@@ -49,7 +49,7 @@ struct Screen {
     signals: clock::Interrupts,
     state: State,
     look: Look,
-    /// What was typed while something was read.
+    /// The keys that were typed while something was read.
     ahead: VecDeque<KeyEvent>,
 }
 

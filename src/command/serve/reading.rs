@@ -48,7 +48,7 @@ pub(super) struct Reading {
     pub(super) servers: Vec<(String, usize)>,
     /// Differences by type of Service.
     pub(super) drift: BTreeMap<String, usize>,
-    /// What is not known, and why.
+    /// The unknown parts, with the reasons.
     pub(super) unknown: BTreeMap<String, String>,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Folder {
     most: u64,
 }
 
-/// What is in it.
+/// Its content.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Content {
     pub(super) bundles: usize,

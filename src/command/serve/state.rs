@@ -46,7 +46,7 @@ pub(super) struct Done {
     error: Option<String>,
 }
 
-/// What is known of kube-proxy's syncs.
+/// The state of kube-proxy's syncs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Syncs {
     /// The last one by family.
@@ -60,7 +60,7 @@ pub(super) struct Syncs {
 /// A row of a service port: its name, its protocol and what was counted.
 pub(super) type Row = (String, String, Total);
 
-/// What the server knows.
+/// The state of the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     /// The last reading of the whole node.
@@ -87,7 +87,7 @@ pub(super) struct State {
     pub(super) unknown: BTreeMap<&'static str, String>,
 }
 
-/// What kpx itself uses.
+/// The resources that kpx itself uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Own {
     pub(super) processor: Duration,

@@ -72,7 +72,7 @@ impl Others {
 /// Nodes of a cluster of which all states are kept in memory.
 const MOST_JOINED: usize = 32;
 
-/// What the verdict on all Services reads of other nodes.
+/// The items that the verdict on all Services reads of other nodes.
 fn of_all_services() -> Reading {
     let items: BTreeSet<Item> = head::judged().chain(whole_needs()).collect();
     Reading {
@@ -131,7 +131,7 @@ pub(in crate::command) async fn beside_all(
     beside(session, args, of_all_services(), every_node).await
 }
 
-/// What is read of other nodes.
+/// The items that are read of other nodes.
 pub(in crate::command) struct Reading {
     pub(in crate::command) items: Vec<Item>,
     /// Whether that is all that the command reads of a node.

@@ -38,7 +38,7 @@ pub(in crate::command) struct Reader<'s> {
     last: Option<(Instant, Duration)>,
 }
 
-/// What an interval took.
+/// The cost of an interval.
 #[derive(Clone, Copy)]
 pub(in crate::command) struct Spent {
     /// Since the reading before; 0 for the first one.

@@ -12,7 +12,7 @@ pub(in crate::command) struct Display {
     terminal: DefaultTerminal,
 }
 
-/// What was typed since the last look.
+/// The keys that were typed since the last call.
 #[derive(Default)]
 pub(in crate::command) struct Typed {
     pub(in crate::command) keys: Vec<KeyEvent>,

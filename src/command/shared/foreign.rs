@@ -15,7 +15,7 @@ use kpx_node::evidence::{self, BundleError, ITEMS};
 use kpx_node::foreign::{self, Foreign, ForeignNode};
 use kpx_node::words::listed;
 
-/// What is said of input without evidence.
+/// The message for input without evidence.
 const NOTHING: &str = "it has no file of a bundle, and no output of a command that kpx knows";
 
 /// The most of standard input that is read.

@@ -44,7 +44,7 @@ pub(in crate::command) struct Notices<'s> {
     proxy: Option<u64>,
 }
 
-/// What a look at the node found.
+/// The result of a look at the node.
 pub(in crate::command) struct Look {
     /// The number of the rules of nftables and iptables' nft back end, which grows with each change.
     pub(in crate::command) generation: Result<u32, Gap>,

@@ -44,7 +44,7 @@ pub(in crate::command) enum Parts {
 /// The global options of one run: what to read, and how to print.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    /// Where the evidence comes from.
+    /// The source of the evidence.
     pub(in crate::command) source: Source,
     /// Which partially known evidence is read.
     pub(in crate::command) parts: Parts,
@@ -52,7 +52,7 @@ pub(crate) struct Session {
     pub(in crate::command) one_of_several: bool,
     /// The nodes that `--node` names; only `kpx migrate` takes more than one.
     pub(in crate::command) nodes: Vec<String>,
-    /// Whose state was read.
+    /// The origin of the state.
     pub(super) noted: Noted,
     /// The states of other nodes to which connections are followed.
     pub(in crate::command) others: Option<Arc<Others>>,

@@ -12,7 +12,7 @@ use kpx_node::evidence::Time;
 use kpx_node::net::Proto;
 use kpx_node::words::number_of;
 
-/// What flowed through Services in one interval.
+/// The traffic of Services in one interval.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -20,7 +20,7 @@ pub(crate) struct TopReport {
     pub(crate) at: Time,
     /// `null` if unknown.
     pub(crate) mode: Option<Mode>,
-    /// What the numbers come from.
+    /// The source of the numbers.
     pub(crate) source: Source,
     /// Length of the interval.
     pub(crate) seconds: f64,

@@ -38,7 +38,7 @@ pub(super) struct Screen<'d> {
     state: State,
 }
 
-/// What the keys have chosen.
+/// The choices made by keys.
 struct State {
     sort: SortKey,
     selected: Option<(PortName, Proto)>,

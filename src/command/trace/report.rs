@@ -56,7 +56,7 @@ pub(crate) struct TraceReport {
     /// The result of a real connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeRow>,
-    /// What the kernel did with one packet.
+    /// The path of one packet in the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<Observation>,
     /// The connections, as they are drawn.
@@ -75,7 +75,7 @@ pub(crate) struct SourceTrace {
     pub kind: String,
     /// The packet.
     pub packet: PacketRow,
-    /// What happens to the connection.
+    /// The fate of the connection.
     pub fate: Fate,
     /// Why it fails, or why that is unknown; absent if it works.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +123,7 @@ pub(crate) struct ServiceRow {
 pub(crate) struct OutcomeRow {
     /// The end of the packet.
     pub verdict: Verdict,
-    /// What happens to a connection with this end.
+    /// The fate of a connection with this end.
     pub fate: Fate,
     /// Why it fails or may fail.
     #[serde(skip_serializing_if = "Option::is_none")]

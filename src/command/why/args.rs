@@ -26,7 +26,7 @@ Examples:
 
 Exit status: 0 works, 1 refused, lost, misled or partly, 3 unknown";
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum ProbeFrom {
     /// The node.

@@ -19,7 +19,7 @@ use names::Nodes;
 pub(crate) trait Together: Serialize {
     /// The report of one node.
     type Of: Report;
-    /// What is kept of it.
+    /// The part of it that is kept.
     type Part: Send + 'static;
 
     /// Returns what is kept of `report`.
@@ -60,7 +60,7 @@ pub(crate) struct NodesReport<T> {
     /// What the nodes have in common, and what differs.
     #[serde(flatten)]
     pub together: T,
-    /// Whose states were read.
+    /// The origins of the states.
     #[serde(skip)]
     pub origins: Vec<Origin>,
     #[serde(skip)]

@@ -32,7 +32,7 @@ pub(crate) struct Group {
     pub part: Part,
 }
 
-/// What is kept of a node's report.
+/// The part of a node's report that is kept.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Part {

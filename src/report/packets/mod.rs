@@ -31,7 +31,7 @@ pub(crate) struct PacketsReport {
     pub differences: Vec<Row>,
     /// Packets to Services that rules of other software stop or send elsewhere.
     pub foreign: Vec<Row>,
-    /// What could not be compared.
+    /// The parts that could not be compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<Unknown>,
     /// Limits of the comparison, as sentences.
@@ -46,18 +46,18 @@ pub(crate) struct PacketsReport {
 pub(crate) struct Row {
     /// The harm.
     pub harm: Harm,
-    /// What they are sent to, as text.
+    /// Their destination, as text.
     pub target: String,
     /// The Services, where several are one row.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<String>,
-    /// What the difference means to those who send such packets.
+    /// The meaning of the difference for the senders of such packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meaning: Option<&'static str>,
     /// The number of connections now whose first packet is one of these; unset if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uses: Option<usize>,
-    /// Where they enter: `pod`, `host`, `outside`.
+    /// The place where they enter: `pod`, `host`, `outside`.
     pub from: Vec<&'static str>,
     /// The number of classes.
     pub classes: usize,

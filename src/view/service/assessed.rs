@@ -19,7 +19,7 @@ use kpx_node::owner::PortName;
 /// The clients whose packets are traced.
 const CLIENTS: [Client; 3] = [Client::Pod, Client::Host, Client::Outside];
 
-/// What is wrong with a Service.
+/// The problems of a Service.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -62,7 +62,7 @@ pub(crate) struct Undecided {
     pub(crate) reason: String,
 }
 
-/// Where packets from one kind of client end.
+/// The end of packets from one kind of client.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -86,7 +86,7 @@ pub(crate) struct Traced {
 pub(crate) struct End {
     /// `ADDRESS:PORT/PROTOCOL`
     pub(crate) to: Vec<String>,
-    /// What happens to the connections.
+    /// The fate of the connections.
     pub(crate) fate: Fate,
     /// The endpoints that packets are sent to.
     pub(crate) backends: Vec<SocketAddr>,

@@ -41,7 +41,7 @@ pub(crate) enum Kind {
     Address,
 }
 
-/// What an object does with a packet.
+/// The effect of an object on a packet.
 #[derive(Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "value")]
@@ -52,7 +52,7 @@ pub(crate) enum Does {
     Rejects,
     /// Drops it.
     Drops,
-    /// What the rule says.
+    /// The text of the rule.
     Rule(String),
     /// Chooses one of the Service's endpoints.
     Balances,

@@ -118,7 +118,7 @@ const TYPES: &[(&str, &[Part])] = &[
     ("list:set", &[Part::Name]),
 ];
 
-/// What was read of a dump.
+/// The content of a dump.
 #[derive(Debug, Default)]
 struct Saved {
     text: String,
@@ -269,7 +269,7 @@ fn options(kind: &str, family: u32, head: &[u8]) -> Result<String, String> {
     Ok(line)
 }
 
-/// What a member may have, undecoded.
+/// The options of a member, undecoded.
 #[derive(Debug, Default)]
 struct Member<'a> {
     ip: Option<&'a [u8]>,

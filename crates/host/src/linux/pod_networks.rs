@@ -20,7 +20,7 @@ use super::{Options, files, sockets, sysctl};
 use kpx_node::evidence::pod_networks::{add_item, add_network};
 use kpx_node::evidence::{Gap, Item};
 
-/// What is read beside sockets and nftables.
+/// The items that are read in addition to sockets and nftables.
 const OF_EACH: &[Item] = &[
     Item::Addresses,
     Item::Links,

@@ -94,12 +94,12 @@ pub struct Check {
 /// The question that the checks answer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Question {
-    /// What is wrong.
+    /// The problem.
     #[default]
     Now,
     /// What blocks a switch to this mode.
     Switch(Mode),
-    /// What an upgrade of kube-proxy to this version changes.
+    /// The changes of an upgrade of kube-proxy to this version.
     Upgrade(Goal),
 }
 
@@ -217,7 +217,7 @@ pub struct Group {
     pub code: &'static str,
     /// A kebab-case name.
     pub name: &'static str,
-    /// What its checks look at.
+    /// The subject of its checks.
     pub about: &'static str,
     /// The tables of its checks, one per file.
     checks: &'static [&'static [Check]],

@@ -106,7 +106,7 @@ struct Fact {
 pub struct Change {
     /// Its kind.
     pub topic: Topic,
-    /// What it is about.
+    /// Its subject.
     pub name: String,
     /// The Service that it serves, for rules, sets and virtual servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,7 +119,7 @@ pub struct Change {
     pub after: Vec<String>,
 }
 
-/// What happened to a fact.
+/// The change of a fact.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]

@@ -19,11 +19,11 @@ pub struct Way {
     pub proto: Proto,
     /// The destination of the first packet.
     pub destination: SocketAddr,
-    /// Where it is sent to.
+    /// Its destination.
     pub backend: SocketAddr,
 }
 
-/// What flows on a way.
+/// The traffic on a way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Connections that are open now.

@@ -11,7 +11,7 @@ use kpx_node::owner::PortName;
 /// A service port.
 pub type Key = (PortName, Proto);
 
-/// What was counted.
+/// The counted objects.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Total {
     /// Open connections, now.

@@ -10,7 +10,7 @@ use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::words::number_of;
 
-/// What [`forget`] reads.
+/// The items that [`forget`] reads.
 pub const FORGET_NEEDS: &[Item] = &[
     Item::Conntrack,
     Item::Services,

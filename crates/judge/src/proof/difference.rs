@@ -97,7 +97,7 @@ impl Harm {
     }
 }
 
-/// What packets are sent to.
+/// The destination of packets.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Target {
     /// A port of a Service at one of its addresses.
@@ -170,9 +170,9 @@ impl fmt::Display for Target {
 pub struct Difference {
     /// The harm.
     pub harm: Harm,
-    /// What they are sent to.
+    /// Their destination.
     pub target: Target,
-    /// Where they enter.
+    /// The place where they enter.
     pub entries: BTreeSet<Entry>,
     /// The Services, where several are one difference.
     pub services: BTreeSet<String>,
@@ -206,7 +206,7 @@ impl Difference {
     }
 }
 
-/// What makes several classes one difference.
+/// The key that joins several classes to one difference.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Grouping {
     /// The Service, the harm, and how they end.

@@ -1,11 +1,11 @@
-//! What happens to a packet.
+//! The fate of a packet.
 
 use std::net::IpAddr;
 
 use crate::trace::packet::Link;
 use crate::trace::{Assumption, Outcome, Verdict};
 
-/// What happens to a packet: its ways, which differ.
+/// The fate of a packet: its different ways.
 #[derive(Clone, Debug, Default)]
 pub struct Fate {
     /// The ways, in order.

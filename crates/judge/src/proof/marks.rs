@@ -8,7 +8,7 @@ use kpx_node::backend::software::{self, Maker};
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
-/// What rules do with marks.
+/// The use of marks by rules.
 #[derive(Default)]
 struct Uses {
     /// The values that rules compare with.

@@ -34,7 +34,7 @@ use kpx_node::node::NodeSnapshot;
 /// Packets that share their fate on each side.
 #[derive(Clone, Debug)]
 pub struct Class<const N: usize> {
-    /// Where they enter.
+    /// The place where they enter.
     pub entry: Entry,
     /// Their family.
     pub family: Family,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::Redactor;
 use super::names::Kind;
 
-/// What a word of a question names.
+/// The object that a word of a question names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Named {
     /// A Service (NAME or NAMESPACE/NAME, each with or without :PORT) or an address, with or without a port.

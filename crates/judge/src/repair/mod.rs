@@ -62,7 +62,7 @@ pub enum Repair {
     Edit(Box<Edited>),
 }
 
-/// Where a rule is.
+/// The place of a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RulePlace {
     /// The back end of iptables; `None` for nftables.
@@ -98,9 +98,9 @@ impl RulePlace {
 /// The cluster after an edit of an object, and what kube-proxy then programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edited {
-    /// What is edited.
+    /// The edited object.
     pub what: Edit,
-    /// What kube-proxy changes for the Service.
+    /// The changes of kube-proxy for the Service.
     pub changes: Vec<Change>,
     /// The address of the pod that it adds.
     pub pod: Option<IpAddr>,

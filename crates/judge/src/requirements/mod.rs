@@ -49,7 +49,7 @@ pub const NEEDS: &[Item] = &[
 pub struct Requirements {
     /// The mode.
     pub to: Mode,
-    /// What it requires.
+    /// Its requirement.
     pub needs: Vec<Need>,
     /// Why the state of modules is unknown, if that of any is.
     pub gaps: Vec<String>,
@@ -83,7 +83,7 @@ pub struct Need {
     pub status: Status,
     /// The state on the node: a word, a version or a value.
     pub state: String,
-    /// What the mode uses it for.
+    /// Its purpose in the mode.
     pub purpose: &'static str,
     /// Details, such as the required value.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -1,4 +1,4 @@
-//! Where a packet enters the node.
+//! The place where a packet enters the node.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;

@@ -347,7 +347,7 @@ impl fmt::Display for Pace {
     }
 }
 
-/// What a path assumes about an unknown fact.
+/// The assumption of a path about an unknown fact.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Assumption {
     /// A condition holds, or not.

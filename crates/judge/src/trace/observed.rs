@@ -23,7 +23,7 @@ const LOST: Duration = Duration::from_millis(600);
 /// One packet as the kernel traced it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// Where it entered: [`Hook::Prerouting`] or [`Hook::Output`].
+    /// The hook at which it entered: [`Hook::Prerouting`] or [`Hook::Output`].
     pub entry: Hook,
     /// The packet as it was sent.
     pub sent: Headers,
@@ -46,7 +46,7 @@ pub struct Step {
     pub chain: String,
     /// The number of the rule in its chain, from 1; 0 for the policy; `None` for a rule that was gone when kpx asked.
     pub number: Option<usize>,
-    /// What it did.
+    /// Its effect.
     pub ruling: Ruling,
 }
 
@@ -231,7 +231,7 @@ fn hook(number: u32) -> Option<Hook> {
 /// How steps of both paths are compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Means<'t> {
-    /// What the kernel said.
+    /// The kernel's messages.
     pub traced: &'t Traced,
     /// Whether rules have the same numbers on both sides; not for rules that kube-proxy would write.
     pub numbered: bool,
@@ -241,7 +241,7 @@ pub struct Means<'t> {
     pub nft_is_other: bool,
 }
 
-/// What is compared of a step.
+/// The parts of a step that are compared.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Key {
     hook: Hook,

@@ -14,7 +14,7 @@ use kpx_node::net::{Family, Mark, Proto};
 /// The time to live with which Linux sends packets (`IPDEFTTL`).
 pub(crate) const SENT_TTL: u8 = 64;
 
-/// Where a packet enters the node.
+/// The place where a packet enters the node.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Entry {
     /// Sent by a pod of this node: comes in through the pod's link.
@@ -28,7 +28,7 @@ pub enum Entry {
 /// The first packet of a flow, as it is sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Flow {
-    /// Where it enters.
+    /// The place where it enters.
     pub entry: Entry,
     /// The source address; `None` lets the node choose, for [`Entry::Host`].
     pub source: Option<IpAddr>,
@@ -38,7 +38,7 @@ pub struct Flow {
     pub port: u16,
     /// The mark that it enters with, from a socket or a program of eBPF: 0 for almost all packets.
     pub mark: u32,
-    /// What else it enters with.
+    /// Further properties with which it enters.
     pub carried: Carried,
     /// TCP, UDP or SCTP, or ICMP for an echo request; `ICMPv6` with a port of [`NDP`] for that type.
     pub proto: Proto,
@@ -144,7 +144,7 @@ pub(crate) struct Packet {
     pub(crate) ecn: bool,
     /// The first and the last of the ports that it may be sent from, if they are known and it is no reply.
     pub(crate) ports: Option<(u16, u16)>,
-    /// Which of its fields it was sent with.
+    /// The fields that no rule changed.
     pub(crate) as_sent: AsSent,
     /// Where the answers about it are recorded, if they are.
     pub(crate) seen: Option<Rc<Seen>>,
@@ -201,7 +201,7 @@ pub(crate) struct Packet {
     source_is_given: bool,
 }
 
-/// Which fields of a packet are as they were sent.
+/// The fields of a packet that no rule changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AsSent {
     /// The destination address.

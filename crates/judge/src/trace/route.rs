@@ -31,7 +31,7 @@ pub(crate) enum Decision {
     Unknown(String),
 }
 
-/// What decides on the way of a packet.
+/// The facts that decide on the way of a packet.
 enum Best<'a> {
     /// A route, and the link by which it goes out.
     Route(&'a Route, Option<Rc<str>>),

@@ -104,7 +104,7 @@ pub(super) enum Phase {
 pub(crate) enum Follows {
     /// Its hops.
     Hops,
-    /// What was asked about it.
+    /// The questions about it.
     Questions(Rc<Seen>),
     /// Nothing.
     Ends,
@@ -120,7 +120,7 @@ pub(crate) struct Walker<'w, 'n, 'r> {
     pub(super) link_hooks: LinkHooks<'w>,
     /// For recorded walks: skipped rules are recorded as one answer.
     pub(crate) index: Option<Index>,
-    /// What is registered at the hooks that were passed.
+    /// The registrations at the hooks that were passed.
     stages: RefCell<HashMap<Hook, Rc<Vec<Stage<'w, 'r>>>>>,
 }
 

@@ -101,7 +101,7 @@ pub enum Onward {
     },
 }
 
-/// What happens to a packet on another node.
+/// The fate of a packet on another node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Far {
     /// The node.

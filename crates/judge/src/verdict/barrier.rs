@@ -29,7 +29,7 @@ pub enum Barrier {
         to: SocketAddr,
         /// Their source when they are routed.
         source: IpAddr,
-        /// What happens to them.
+        /// Their fate.
         fault: Box<Fault>,
     },
 }

@@ -180,7 +180,7 @@ pub enum Fault {
     There {
         /// The node.
         node: String,
-        /// What happens to the packets there.
+        /// The fate of the packets there.
         fate: Fate,
         /// The share of them that certainly fail: 0 to 1.
         failing: f64,
@@ -213,13 +213,13 @@ pub struct WayThere {
 /// A way to the pods of another node that may lead elsewhere.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OddWay {
-    /// What is odd about it.
+    /// Its oddity.
     pub why: Odd,
     /// Its route, if another one leads to that node by its address.
     pub hider: Option<Box<Route>>,
 }
 
-/// What is odd about a way.
+/// The oddity of a way.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Odd {
     /// The tunnel `link` ends at an address that is none of that node.
@@ -303,12 +303,12 @@ impl OddWay {
     }
 }
 
-/// What keeps a verdict open.
+/// The reason why a verdict is open.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Missing {
     /// Evidence that is missing.
     Gap {
-        /// What it would show.
+        /// The information that it would show.
         what: &'static str,
         /// Why it is missing.
         gap: Gap,
@@ -354,7 +354,7 @@ pub enum Missing {
     Waiting {
         /// The endpoint.
         at: SocketAddr,
-        /// How many wait.
+        /// The number of those that wait.
         waiting: u32,
     },
     /// The Node of the endpoint has gone, or its kubelet no longer reports.

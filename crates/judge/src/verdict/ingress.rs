@@ -35,7 +35,7 @@ pub(super) struct Ingress<'n> {
     entered: RefCell<HashMap<IpAddr, Rc<Entered>>>,
 }
 
-/// Where packets of a pod come in.
+/// The link by which packets of a pod come in.
 #[derive(Debug, Default)]
 struct Entered {
     /// The link.

@@ -73,7 +73,7 @@ use crate::trace::mismatch::listed;
 use crate::trace::{Assumption, Outcome, Question as Condition};
 use kpx_node::evidence::Item;
 
-/// What happens to a connection; a greater one is worse.
+/// The fate of a connection; a greater one is worse.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -149,15 +149,15 @@ impl fmt::Display for Fate {
 /// The verdict on the connections of one client to one address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// What happens to them.
+    /// Their fate.
     pub fate: Fate,
-    /// What happens to each outcome of the walk, in their order.
+    /// The fate of each outcome of the walk, in their order.
     pub ways: Vec<Way>,
     /// The reason why other packets of the client bypass the rules, or may bypass them.
     pub beside: Option<Fault>,
 }
 
-/// What happens to the packets with one outcome.
+/// The fate of the packets with one outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Way {
     /// The share of the packets: 0 to 1.

@@ -131,7 +131,7 @@ pub enum Obstacle {
         link: String,
         /// The kind of the link.
         kind: String,
-        /// Where the packets go.
+        /// The destination of the packets.
         to: IpAddr,
         /// Whether they are replies.
         reply: bool,
@@ -219,7 +219,7 @@ pub enum Obstacle {
     Arp {
         /// The link.
         link: String,
-        /// What keeps them from it.
+        /// The reason that prevents it.
         by: Arp,
     },
     /// A route leads packets to pods of another Node elsewhere than the less specific or less preferred one by that Node's address.
@@ -266,7 +266,7 @@ pub enum Obstacle {
         peer: IpAddr,
         /// Whether those from it are stopped, or those to it.
         incoming: bool,
-        /// How they end, in words.
+        /// Their end, in words.
         reason: String,
         /// The rule of other software that ends them.
         by: Option<Box<By>>,
@@ -282,9 +282,9 @@ pub enum Obstacle {
     FullQueue {
         /// The endpoint.
         at: SocketAddr,
-        /// How many wait.
+        /// The number of those that wait.
         waiting: u32,
-        /// How many may.
+        /// The most that may.
         most: u32,
     },
     /// Packets after the first one end at this node, by a rule or for want of a route.
@@ -295,7 +295,7 @@ pub enum Obstacle {
         from: IpAddr,
         /// The client, of replies.
         to: IpAddr,
-        /// How they end, in words.
+        /// Their end, in words.
         reason: String,
         /// The route that is missing, if no route leads to the pods of the client's node: their range, that node's address, and the
         /// link to it.
@@ -350,7 +350,7 @@ pub enum Obstacle {
     OffTunnel {
         /// The tunnel's link on this node.
         link: String,
-        /// What is wrong with it.
+        /// Its problem.
         state: TunnelState,
         /// The other Node.
         node: String,
@@ -427,7 +427,7 @@ pub enum Obstacle {
         announced: String,
         /// The MAC that the link has, or of another Node: the one to which this node sends.
         used: String,
-        /// Whose MAC is wrong.
+        /// The owner of the wrong MAC.
         wrong: WrongMac,
     },
     /// The node does not answer for the gateway of pods, an address that no machine has.
@@ -511,7 +511,7 @@ pub enum Obstacle {
         pod: IpAddr,
         /// A process in it.
         pid: u32,
-        /// How they end, in words.
+        /// Their end, in words.
         reason: String,
         /// The rule.
         by: Box<By>,
@@ -547,7 +547,7 @@ pub enum Wayless {
     NoAdvertisements(String),
 }
 
-/// What is wrong with a tunnel's link, so that no packet enters it.
+/// The fault of a tunnel's link that no packet enters.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TunnelState {
     /// The node does not have it.
@@ -591,7 +591,7 @@ pub enum Which {
     Reply,
     /// A reply after the first one.
     LaterReply,
-    /// What the client sends once the connection is there.
+    /// A packet of the client on the established connection.
     Sent,
     /// A datagram that is not the first one of its port.
     Datagram,
@@ -606,7 +606,7 @@ pub const DEFAULT_TTL: &str = "net.ipv4.ip_default_ttl";
 pub struct By {
     /// The rule.
     pub rule: Rule,
-    /// Who made it.
+    /// Its maker.
     pub maker: Maker,
     /// Whether that is a network plugin whose agent runs here; `None` if it is none, or if that is not known.
     pub agent: Option<Agent>,
@@ -842,7 +842,7 @@ impl By {
     }
 }
 
-/// Whose MAC at a tunnel is wrong.
+/// The owner of the wrong MAC at a tunnel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WrongMac {
     /// This node's link has another one than its Node announces.

@@ -41,9 +41,9 @@ pub struct Worse {
     pub client: Client,
     /// The class of their packets.
     pub class: LossClass,
-    /// What happens to them now.
+    /// Their fate now.
     pub now: Fate,
-    /// What happens to them in the other mode.
+    /// Their fate in the other mode.
     pub then: Fate,
     /// Why they fail there.
     pub reason: Option<String>,

@@ -18,7 +18,7 @@ use kpx_node::node::routes::Route;
 use kpx_node::owner;
 use kpx_node::words::listed;
 
-/// Who has an address.
+/// The owner of an address.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Holder {
     /// A pod, as `NAMESPACE/NAME`.

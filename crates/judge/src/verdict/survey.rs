@@ -51,7 +51,7 @@ pub struct Brief {
     pub kind: Kind,
     /// The address and port.
     pub to: SocketAddr,
-    /// What happens to the connections.
+    /// The fate of the connections.
     pub fate: Fate,
     /// The share of them that certainly fail: 0 to 1.
     pub failing: f64,
@@ -61,7 +61,7 @@ pub struct Brief {
     pub doubt: Option<String>,
     /// Whether the Service's own settings keep the client out.
     pub by_design: bool,
-    /// What stops them on this node beside the rules of kube-proxy.
+    /// The barriers that stop them on this node.
     pub barriers: Vec<Barrier>,
 }
 
@@ -296,7 +296,7 @@ pub struct Tally {
 pub struct Failing {
     /// The Service, as `NAMESPACE/NAME`.
     pub service: String,
-    /// What happens to its connections.
+    /// The fate of its connections.
     pub fate: Fate,
     /// The clients whose connections fail.
     pub clients: Vec<Client>,

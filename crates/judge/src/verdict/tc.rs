@@ -35,7 +35,7 @@ pub(super) struct Passage<'o> {
     inside: bool,
 }
 
-/// What keeps a packet.
+/// The obstacle that stops a packet.
 enum Met {
     /// It is dropped.
     Dropped(Obstacle),

@@ -531,7 +531,7 @@ fn tunnel_to(own: &Node, other: &Node, family: Family) -> Option<String> {
     both(&of_flannel).or_else(|| both(&of_calico))
 }
 
-/// What flannel announces of the end of its VXLAN tunnel.
+/// flannel's announcement of the end of its VXLAN tunnel.
 #[derive(Deserialize)]
 struct Vtep {
     /// The number of the network.

@@ -26,7 +26,7 @@ struct Asks<'o> {
     output: Option<&'o str>,
 }
 
-/// What the policies do to a packet.
+/// The effect of the policies on a packet.
 #[derive(Debug, Default)]
 struct Answer<'n> {
     /// The policies that drop it, each once those before are removed.

@@ -22,7 +22,7 @@ use kpx_node::node::pod_networks::PodNetwork;
 use kpx_node::owner::EndpointState;
 use kpx_node::words::number_of;
 
-/// What no evidence of a node shows.
+/// Topics that no evidence of a node shows.
 const UNSEEN: &[&str] = &[
     "MTU",
     "the network plugin's own path",
@@ -120,7 +120,7 @@ pub struct Answer {
     /// The same, as a type.
     #[serde(skip)]
     pub found: Option<ServiceRef>,
-    /// What happens to the connections that were asked about.
+    /// The fate of the connections in question.
     pub fate: Fate,
     /// The answer in one sentence, without a full stop.
     pub sentence: String,
@@ -146,7 +146,7 @@ pub struct Answer {
     /// Why no connection from a pod is followed, if no pod address is known.
     #[serde(skip)]
     pub(super) unasked: Option<String>,
-    /// What no evidence of a node shows.
+    /// Topics that no evidence of a node shows.
     pub unseen: Vec<String>,
 }
 
@@ -190,13 +190,13 @@ pub struct Broken {
     pub owner: Option<String>,
     /// The cause as one sentence.
     pub sentence: String,
-    /// What breaks the connections, without saying which.
+    /// The reason, without the connections.
     #[serde(skip)]
     pub reason: String,
     /// The fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Fix>,
-    /// What helps until the fix is done.
+    /// A remedy until the fix is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meanwhile: Option<Fix>,
 }

@@ -29,12 +29,12 @@ const MOST_SINGLE: usize = 24;
 /// One thing to repair: a repair, or several that belong together.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
-    /// What it is about.
+    /// Its subject.
     pub(super) what: What,
     pub(super) repairs: Vec<Repair>,
 }
 
-/// What a candidate is about.
+/// The subject of a candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum What {
     /// Objects of kube-proxy that differ from what it would program.

@@ -43,7 +43,7 @@ pub enum Cause {
         name: String,
         /// The server.
         server: SocketAddr,
-        /// What it answered.
+        /// Its answer.
         result: String,
     },
     /// No Service and no endpoint has the address.
@@ -114,7 +114,7 @@ pub enum Cause {
         count: u64,
         /// The most that there may be.
         most: u64,
-        /// What most of the entries are, in words.
+        /// The kind of most of the entries, in words.
         #[serde(skip_serializing_if = "Option::is_none")]
         mostly: Option<String>,
         /// How to make room.
@@ -140,7 +140,7 @@ pub enum Cause {
         /// Which packets it takes, if it lets those through that open a connection.
         #[serde(skip_serializing_if = "Option::is_none")]
         which: Option<Which>,
-        /// What happens to the packets behind it, unless it ends them.
+        /// The fate of the packets after it, unless it ends them.
         #[serde(skip_serializing_if = "Option::is_none")]
         then: Option<String>,
         /// The rule, with how to let the packets pass.
@@ -181,11 +181,11 @@ pub enum Cause {
     SharedAddress {
         /// The address and port.
         address: SocketAddr,
-        /// What the address is of this Service.
+        /// The role of the address in this Service.
         role: Role,
         /// The other Service, as `NAMESPACE/NAME`.
         other: String,
-        /// What the address is of the other Service.
+        /// The role of the address in the other Service.
         other_role: Role,
     },
     /// kube-proxy serves no NodePorts at the address.
@@ -209,7 +209,7 @@ pub enum Cause {
     OtherFamily {
         /// The address.
         address: IpAddr,
-        /// What the address is of the Service; `None` for its NodePort.
+        /// The role of the address in the Service; `None` for its NodePort.
         role: Option<Role>,
         /// The families of the Service.
         families: Vec<Family>,
@@ -237,7 +237,7 @@ pub enum Cause {
         /// Pods of this node whose EndpointSlice does not name it, so that kube-proxy takes them for pods of other nodes.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         unnamed: Vec<String>,
-        /// Who writes their EndpointSlice.
+        /// The writer of their EndpointSlice.
         #[serde(skip)]
         writer: Option<Writer>,
         /// Endpoints on this node that are terminating and no longer serve: pods as `NAMESPACE/NAME`, or addresses.
@@ -259,7 +259,7 @@ pub enum Cause {
     },
     /// A setting, a link or an address blocks the packets.
     Obstacle {
-        /// What blocks them, in words.
+        /// The obstacle, in words.
         text: String,
         /// The same, as a type.
         #[serde(skip)]
@@ -307,7 +307,7 @@ pub enum Cause {
         other: String,
         /// Its address.
         by: IpAddr,
-        /// What the packets do instead: `leave by eth0`.
+        /// The actual way of the packets: `leave by eth0`.
         way: String,
         /// The address of this node in that range and its link, by which the packets leave instead.
         #[serde(skip)]
@@ -330,7 +330,7 @@ pub enum Cause {
     },
     /// kube-proxy does not masquerade the packets, because it does not know which come from pods.
     NotMasqueraded {
-        /// What happens to the reply.
+        /// The fate of the reply.
         reply: String,
     },
     /// The bridge does not send a packet back through the port by which it came.
@@ -366,7 +366,7 @@ pub enum Cause {
         backend: SocketAddr,
         /// The slice; empty if its name is not shown.
         slice: String,
-        /// Who writes it.
+        /// Its writer.
         writer: Writer,
     },
     /// An endpoint is an address of a Service, or a NodePort of this node: a connection is translated once.
@@ -377,7 +377,7 @@ pub enum Cause {
         other: String,
         /// The slice that lists it; empty if its name is not shown.
         slice: String,
-        /// Who writes it.
+        /// Its writer.
         writer: Writer,
     },
     /// A finding of the doctor about the address, or a known bug that it finds at the Service.
@@ -467,7 +467,7 @@ pub(super) struct At {
     pub(super) by_design: bool,
     /// Whether each client keeps its endpoint: sessionAffinity is `ClientIP`.
     pub(super) sticky: bool,
-    /// What decides whether they fail: `whether …`; `None` if they do.
+    /// The condition under which they fail: `whether …`; `None` if they do.
     pub(super) open: Option<String>,
     /// Since when.
     pub(super) since: Option<Time>,

@@ -29,7 +29,7 @@ pub enum Lack {
     NoPods {
         /// The selector, as `kubectl -l` takes it.
         selector: String,
-        /// What was compared with it.
+        /// The value that was compared with it.
         compared: Compared,
         /// A label of the selector: without it, the selector matches ready pods of this node.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,7 +122,7 @@ pub enum Lack {
         names: Vec<String>,
         /// The slices, as far as their names are shown.
         slices: Vec<String>,
-        /// Who writes the first one.
+        /// The writer of the first one.
         writer: Writer,
     },
 }
@@ -209,7 +209,7 @@ impl ButFor {
     }
 }
 
-/// What a selector was compared with.
+/// The objects that a selector was compared with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]

@@ -14,7 +14,7 @@ use kpx_node::evidence::Gap;
 /// How often the order is read and the lease is checked.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What a keeper does with the lease.
+/// The order of a keeper of the lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Order {

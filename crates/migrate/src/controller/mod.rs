@@ -103,7 +103,7 @@ impl ControllerError {
     }
 }
 
-/// What a bridge is built from.
+/// The input of a bridge.
 pub fn needs() -> Vec<Item> {
     [desired::NEEDS, plan::BRIDGE_RULES].concat()
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::backend::Mode;
 use crate::backend::iptables::{names, portals};
 
-/// Who made an object.
+/// The maker of an object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "name")]

@@ -31,7 +31,7 @@ pub enum Unready {
     Probe {
         /// Name of the container.
         name: String,
-        /// What its readiness probe asks, in words; `None` without a probe.
+        /// The request of its readiness probe, in words; `None` without a probe.
         asks: Option<String>,
         /// The port that the probe asks, if that is known and asked at the pod's address.
         port: Option<u16>,

@@ -102,7 +102,7 @@ impl Pod {
     }
 }
 
-/// What creates pods of one template.
+/// A workload: it creates pods of one template.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Workload {
     /// Its kind: `Deployment`, `DaemonSet`, ….
@@ -265,7 +265,7 @@ pub struct ContainerTerminated {
     pub reason: Option<String>,
     /// Exit status.
     pub exit_code: i32,
-    /// What it left in its termination log.
+    /// The text in its termination log.
     pub message: Option<String>,
 }
 

@@ -45,7 +45,7 @@ const LISTED: &[(&str, &str)] = &[
 /// The default scheduler follows.
 const SCHEDULER: &str = "IPVS scheduler not specified, use ";
 
-/// What kube-proxy's log reports.
+/// The reports of kube-proxy's log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ProxyLog {
     /// Troubles of the last run that no later message ends, each once, in the order of their first messages; or why they cannot

@@ -45,9 +45,9 @@ pub struct Event {
     pub packet: u32,
     /// Where it is.
     pub chain: ChainName,
-    /// What this is about.
+    /// The subject.
     pub about: About,
-    /// What it does with the packet.
+    /// Its effect on the packet.
     pub verdict: Ruling,
     /// The packet at this moment; only the first message of a base chain has it.
     pub headers: Option<Headers>,
@@ -68,7 +68,7 @@ pub enum About {
     Policy,
 }
 
-/// What a rule or a policy does with a packet.
+/// The effect of a rule or a policy on a packet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Ruling {
     /// On to the next rule.
@@ -117,7 +117,7 @@ pub enum InLegacy {
     Unknown(Gap),
 }
 
-/// What was traced.
+/// The traced packet.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Traced {
     /// Name of kpx's own table.

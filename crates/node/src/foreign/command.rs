@@ -78,7 +78,7 @@ fn target_of_kubectl(words: &[&str]) -> (bool, Option<String>) {
     )
 }
 
-/// What a command of iptables lists.
+/// The subject of a command of iptables.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Iptables {
     /// The family, if the program is of one.

@@ -147,7 +147,7 @@ fn shown_mode(node: &NodeSnapshot<'_>) -> Option<Mode> {
     modes.observed().or_else(other)
 }
 
-/// What the rules show of the configuration.
+/// The configuration as far as the rules show it.
 #[derive(Debug, Default)]
 struct Seen {
     /// Ranges of pods' addresses.

@@ -33,14 +33,14 @@ pub use bundles::is_wanted;
 pub use reader::HNS;
 pub use rules::is_target;
 
-/// What was recognised in foreign input.
+/// The recognised content of foreign input.
 #[derive(Clone, Debug, Default)]
 pub struct Foreign {
-    /// What it is: `EKS log collector of i-0abc`, `pasted text`.
+    /// Its kind: `EKS log collector of i-0abc`, `pasted text`.
     pub what: String,
     /// The nodes, those with the most evidence first. A cluster without nodes has one without a name.
     pub nodes: Vec<ForeignNode>,
-    /// What could not be read of it.
+    /// The parts of it that could not be read.
     pub unread: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub struct ForeignNode {
     pub name: String,
     /// The evidence, and that of the cluster.
     pub evidence: Evidence,
-    /// What is known of it, in words: `rules (nat), 3 Services`.
+    /// Its content, in words: `rules (nat), 3 Services`.
     pub has: Vec<String>,
 }
 
@@ -169,7 +169,7 @@ impl Foreign {
     }
 }
 
-/// What a pasted text is called.
+/// The name of a pasted text.
 const PASTE: &str = "pasted text";
 
 /// Reads a pasted text, or a file with outputs of commands. `None` if nothing in it is known.

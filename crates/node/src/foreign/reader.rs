@@ -25,7 +25,7 @@ pub(super) struct ProxyLog {
     pub(super) is_cut: bool,
 }
 
-/// What is read so far, by node.
+/// The data read so far, by node.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     pub(super) nodes: BTreeMap<String, Draft>,

@@ -98,7 +98,7 @@ pub struct Frontend {
     pub port: u16,
     /// The protocol; number 0 for TCP and UDP alike, as Cilium before 1.17 writes it.
     pub proto: Proto,
-    /// Which clients it is for.
+    /// The clients that it is for.
     pub clients: Clients,
     /// The sources that it is for, if not all.
     pub source: Option<Cidr>,

@@ -93,7 +93,7 @@ const KINDS: &[(Of, Kind)] = &[
     ),
 ];
 
-/// What an entry must be.
+/// The required form of an entry.
 #[derive(Clone, Copy)]
 enum Of {
     /// TCP in this state.

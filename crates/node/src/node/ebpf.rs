@@ -60,7 +60,7 @@ pub struct Attached {
     pub at: Hook,
 }
 
-/// Where a program is attached.
+/// The hook to which a program is attached.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Hook {
     /// At a hook of a control group.

@@ -8,7 +8,7 @@ use crate::evidence::{Evidence, Gap, Item};
 #[derive(Clone, Debug, Default)]
 pub struct Sysctl<'a> {
     all: BTreeMap<&'a str, &'a str>,
-    /// What is missing, if only some settings were read.
+    /// The missing part, if only some settings were read.
     part: Option<Gap>,
 }
 

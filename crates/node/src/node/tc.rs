@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Proto};
 
-/// Where packets meet filters.
+/// The places where packets meet filters.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Side {
     /// Packets that come in by the link.
@@ -53,13 +53,13 @@ pub struct Filter {
     pub kind: String,
     /// The name of a program, if it has one, and its number.
     pub program: Option<String>,
-    /// What it matches.
+    /// The packets that it matches.
     pub keys: Keys,
-    /// What it does to packets.
+    /// Its effect on packets.
     pub does: Does,
 }
 
-/// What a filter matches: all parts together.
+/// The match of a filter: all parts together.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Keys {
     /// The sources.

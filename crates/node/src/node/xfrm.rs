@@ -12,7 +12,7 @@ pub struct Policies {
     pub all: Vec<Policy>,
 }
 
-/// Which packets a policy is for.
+/// The packets that a policy is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Direction {
     /// To the node itself.
@@ -37,7 +37,7 @@ impl Direction {
 /// A policy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Policy {
-    /// Which packets it is for.
+    /// The packets that it is for.
     pub direction: Direction,
     /// The sources.
     pub source: Cidr,

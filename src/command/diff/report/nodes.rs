@@ -63,7 +63,7 @@ const KINDS: [ChangeKind; 3] = [ChangeKind::Missing, ChangeKind::Extra, ChangeKi
 /// The most Services kept for one part of a node; further ones are only counted.
 const MOST: usize = 100;
 
-/// What is kept of a node's report.
+/// The part of a node's report that is kept.
 #[derive(Debug)]
 pub(crate) struct Part {
     mode: Option<Mode>,

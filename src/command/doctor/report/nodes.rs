@@ -54,7 +54,7 @@ pub(crate) struct Finding {
     pub name: &'static str,
     /// Its severity.
     pub severity: Severity,
-    /// What is wrong.
+    /// The problem.
     pub message: Box<str>,
     /// The objects that it is about.
     pub subjects: BTreeSet<Box<str>>,
@@ -76,7 +76,7 @@ pub(crate) struct Unknown {
     pub nodes: Nodes,
 }
 
-/// What is kept of a node's report.
+/// The part of a node's report that is kept.
 #[derive(Debug)]
 pub(crate) struct Part {
     failing: Vec<Failing>,

@@ -49,7 +49,7 @@ pub(crate) struct FleetReport {
     /// The duration of this run, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
-    /// Who holds the Lease, in `kpx migrate status`.
+    /// The holder of the Lease, in `kpx migrate status`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseStatus>,
     /// The guards of the nodes' bridges, as they are now, of an unfinished migration.
@@ -67,7 +67,7 @@ pub(crate) struct FleetReport {
     pub notes: Vec<String>,
 }
 
-/// Who holds the Lease of the cluster.
+/// The holder of the cluster's Lease.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -445,14 +445,14 @@ pub(crate) enum FleetEvent<'e> {
     Reports {
         /// The node.
         node: &'e str,
-        /// What it does.
+        /// Its effect.
         text: &'e str,
     },
     /// A node reports what it waits for, or its progress.
     Waits {
         /// The node.
         node: &'e str,
-        /// What it waits for.
+        /// The event that it waits for.
         text: &'e str,
     },
     /// A task is done.

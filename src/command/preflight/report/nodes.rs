@@ -59,7 +59,7 @@ pub(crate) struct Blocker {
     pub nodes: Nodes,
 }
 
-/// What is kept of a node's report.
+/// The part of a node's report that is kept.
 #[derive(Debug)]
 pub(crate) struct Part {
     exit: u8,

@@ -31,7 +31,7 @@ pub(crate) struct Observation {
     pub first_difference: Option<usize>,
     /// The result in words.
     pub message: String,
-    /// What limits the comparison.
+    /// The limits of the comparison.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -56,7 +56,7 @@ pub(crate) enum Agreement {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SeenPacket {
-    /// Where it came from, with its port.
+    /// Its source, with the port.
     pub source: SocketAddr,
     /// Its destination, as sent.
     pub destination: SocketAddr,
@@ -139,7 +139,7 @@ pub(crate) struct ObservedStep {
     /// The number of the rule, from 1; 0 for the policy; absent if the rule was gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<usize>,
-    /// What it did.
+    /// Its effect.
     pub effect: String,
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Group {
 pub(crate) struct PathRow {
     /// The sources: `pod`, `host`, `outside`, or an address.
     pub from: Vec<String>,
-    /// What happens to the connections.
+    /// The fate of the connections.
     pub fate: Fate,
     /// The service port, if the target has several.
     #[serde(skip_serializing_if = "Option::is_none")]

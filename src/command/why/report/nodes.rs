@@ -30,7 +30,7 @@ pub(crate) struct WhyOfNodes {
 pub(crate) struct Answered {
     /// The nodes.
     pub nodes: Nodes,
-    /// What happens to the connections.
+    /// The fate of the connections.
     pub fate: Fate,
     /// The answer in one sentence, without a full stop.
     pub sentence: String,

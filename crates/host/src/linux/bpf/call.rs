@@ -258,7 +258,7 @@ pub(super) fn value(file: BorrowedFd<'_>, key: &mut [u8], value: &mut [u8]) -> R
         .map(drop)
 }
 
-/// Where programs are attached.
+/// The hooks to which programs are attached.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'f> {
     /// A control group.

@@ -26,9 +26,9 @@ pub(super) struct Elements {
 #[derive(Debug)]
 struct Element {
     key: Key,
-    /// What the map has for it.
+    /// Its entry in the map.
     data: Range<usize>,
-    /// What is printed behind the key.
+    /// The text after the key.
     options: Range<usize>,
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Previous {
     right: Octets,
 }
 
-/// How a register is compared.
+/// The comparison of a register.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Op {
     Equal,
@@ -26,7 +26,7 @@ pub(super) enum Op {
     AtLeast,
 }
 
-/// What a register is compared with.
+/// The value that a register is compared with.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Right {
     Value(Octets),

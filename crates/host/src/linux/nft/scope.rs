@@ -35,7 +35,7 @@ pub(super) struct Need {
     number: u128,
 }
 
-/// What such a match compares.
+/// The field that such a match compares.
 #[derive(Clone, Copy, Debug)]
 enum Of {
     Meta(u32),

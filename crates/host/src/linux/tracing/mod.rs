@@ -25,7 +25,7 @@ use kpx_node::evidence::traced::{Base, ChainName, LEGACY, Traced, Wanted};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 
-/// What the errors name.
+/// The objects that the errors name.
 const ITEM: Item = Item::Nft;
 const WHAT: &str = "the kernel's packet traces";
 

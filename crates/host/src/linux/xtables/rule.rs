@@ -65,7 +65,7 @@ enum From {
     Meta(u32),
 }
 
-/// How a register is compared.
+/// The comparison of a register.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Operator {
     Equal,

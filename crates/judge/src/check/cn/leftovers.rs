@@ -72,7 +72,7 @@ const CLEANERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What is left of one plugin.
+/// The leftovers of one plugin.
 #[derive(Default)]
 struct Left {
     /// Rules outside its chains that the plugin wrote, or that lead to its chains: program, table, chain, rule.
@@ -85,7 +85,7 @@ struct Left {
     links: Vec<(String, String)>,
     /// Its IP sets.
     sets: Vec<String>,
-    /// What its rules do with packets.
+    /// The effect of its rules on packets.
     effects: BTreeSet<&'static str>,
     seen: Vec<Proof>,
 }

@@ -87,7 +87,7 @@ pub struct Reach {
     pub is_recorded: bool,
 }
 
-/// Where a command of kpx runs, and what it reads.
+/// The machine on which a command of kpx runs, and its source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Runs {
     /// Anywhere, on the same source: it shows more of it.

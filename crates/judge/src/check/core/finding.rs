@@ -30,7 +30,7 @@ pub struct Finding {
     pub evidence: Vec<Proof>,
     /// How to fix it; the check's own fix if unset.
     pub fix: Option<Fix>,
-    /// What it may share with its cause.
+    /// The properties that it may share with its cause.
     pub ties: Ties,
 }
 

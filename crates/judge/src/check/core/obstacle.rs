@@ -122,18 +122,18 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
 /// The last port of the kernel's own range minus its first one.
 const DEFAULT_COUNT: u16 = 60_999 - 32_768;
 
-/// What to do where the node does not have the address of its Node.
+/// The fix if the node does not have the address of its Node.
 pub(in crate::check) const HOME_GONE: &str = "Give the machine its address back, or start its kubelet again, with --node-ip where it has \
     several, so that the Node gets the new one; then restart the network plugin's pod here.";
 
-/// What to do where two Nodes have the same range of pods.
+/// The fix if two Nodes have the same range of pods.
 pub(in crate::check) const RANGE_OF_ITS_OWN: &str = "Drain the Node that loses the range, delete its object, and let the machine \
     register again: it then gets its own range.";
 
-/// What to do where a link does not answer ARP.
+/// The fix if a link does not answer ARP.
 const ARP_ON: &str = "Turn ARP on at the link, and find out what turned it off.";
 
-/// What to do where rules of a pod redirect packets to a port at which nothing listens.
+/// The fix if rules of a pod redirect packets to a port at which nothing listens.
 const SIDECAR: &str = "A proxy in the pod (a service mesh's sidecar) should listen at port {}: check its container, restart the \
     pod, and let the sidecar start before the application.";
 

@@ -62,45 +62,45 @@ const fn cluster(name: &'static str, shown: &'static str) -> Owner {
     }
 }
 
-/// What to do about a ban.
+/// The fix for a ban.
 const BANNED: &str = "The address is banned: unban it (`fail2ban-client unban ADDRESS`, `cscli decisions delete --ip ADDRESS`), and put the \
     ranges of nodes, pods and Services on the program's list of exceptions.";
 
-/// What to do about firewalld's rule for packets that others translate.
+/// The fix for firewalld's rule for packets that others translate.
 const FORWARD_PORTS: &str = "firewalld forwards only translated packets that it has translated itself (StrictForwardPorts): set it to no, which \
     kube-proxy needs. A trusted zone does not help.";
 
-/// What to do about a rule that drops a range of sources, in which the cluster's own networks are.
+/// The fix for a rule that drops a range of sources with networks of the cluster.
 const SPARE: &str = "The rule drops a range of source addresses in which networks of the cluster are: accept those before it, here and in the \
     configuration that creates it. The rest of the range may be meant.";
 
-/// What to do about a rule that translates all packets to a port.
+/// The fix for a rule that translates all packets to a port.
 const LOCALIZE: &str = "The rule is for packets to this machine, but names no address, so that it takes those to Services, too: restrict it to \
     local addresses, here and in the configuration that creates it.";
 
-/// What to do about a rule that stops what is in a set.
+/// The fix for a rule that stops addresses in a set.
 const OF_SET: &str = "The rule stops what is in the set: take the address out of it, here and in what fills it, rather than delete the rule.";
 
-/// What to do about a rule that stops what is not in a set.
+/// The fix for a rule that stops addresses outside a set.
 const BUT_OF_SET: &str = "The rule stops addresses that are not in the set: keep it, and add the address to the set, here and \
      where the set is configured.";
 
 const POLICIES: &str = "kubectl get networkpolicies -A";
-/// What to do about Calico's rule for addresses of Services.
+/// The fix for Calico's rule for addresses of Services.
 const CIDR_BLOCK: &str = "Calico drops packets to ranges of Services that nothing translates, and one of the ranges in its \
     BGPConfiguration (serviceClusterIPs, serviceExternalIPs, serviceLoadBalancerIPs) has other addresses, too: remove that \
     range, or make it smaller.";
 const BGP_CONFIGURATION: &str =
     "kubectl get bgpconfigurations.crd.projectcalico.org default -o yaml";
-/// What to do about Calico's rules for a link of the node.
+/// The fix for Calico's rules for a link of the node.
 const HOST_ENDPOINT: &str = "A HostEndpoint of Calico covers the link, and its GlobalNetworkPolicies, those with applyOnForward \
     or preDNAT in particular, decide what passes: to let these packets pass, allow them in one. A NetworkPolicy has no effect \
     here.";
 const HOST_ENDPOINTS: &str = "kubectl get hostendpoints.crd.projectcalico.org,globalnetworkpolicies.crd.projectcalico.org -o yaml";
-/// What to do about kube-router's mark, which clears that of kube-proxy.
+/// The fix for kube-router's mark, which clears that of kube-proxy.
 const CLEARS_MARK: &str = "kube-router clears the bit 0x4000 of the mark, with which kube-proxy says what to masquerade: upgrade kube-router \
     to 1.1 or newer, which leaves other bits of the mark alone. No NetworkPolicy changes it.";
-/// What to do about a rule of a hostPort.
+/// The fix for a rule of a hostPort.
 const HOST_PORT: &str = "The rule is that of a pod with a hostPort, which has the address that it leads to: give the hostPort a hostIP or \
     another number, or remove it. If no pod has that address, the rule is left: CN06 shows how to remove it.";
 const PODS_WIDE: &str = "kubectl get pods -A -o wide";

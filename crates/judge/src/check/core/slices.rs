@@ -26,7 +26,7 @@ pub(crate) fn unlabelled<'s>(service: &Service, slices: &'s [EndpointSlice]) -> 
     Some(&meta.name)
 }
 
-/// Who writes an EndpointSlice.
+/// The writer of an EndpointSlice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]

@@ -22,7 +22,7 @@ pub use idle::{flushed, idle_proxy};
 pub use ignored::{EntryStatus, EntryUse, Hidden};
 pub use next::Next;
 
-/// What the outcomes of checks say together.
+/// The diagnosis from the outcomes of all checks.
 #[derive(Debug)]
 pub struct Diagnosis {
     /// The checks, sorted by id.

@@ -195,7 +195,7 @@ fn is_built_in(chain: &str) -> bool {
     chain.bytes().all(|b| b.is_ascii_uppercase())
 }
 
-/// What iptables rules have in both modes.
+/// The parts of iptables rules that both modes have.
 fn shared(chain: &str) -> Option<&'static str> {
     match chain {
         chain if is_built_in(chain) => Some("IR01"),

@@ -88,7 +88,7 @@ pub(super) struct Bug {
     pub(super) modes: &'static [Mode],
     /// The severity of its finding.
     pub(super) severity: Severity,
-    /// What kube-proxy does wrong, without a full stop.
+    /// The fault of kube-proxy, without a full stop.
     pub(super) what: &'static str,
     /// Workaround until the upgrade: a sentence.
     pub(super) workaround: Text,
@@ -98,7 +98,7 @@ pub(super) struct Bug {
     pub(super) seen: fn(&Facts<'_>) -> Result<Shown, Gap>,
 }
 
-/// What a node shows of a bug.
+/// The signs of a bug on a node.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
     /// The facts; empty if the node shows no sign of the bug.

@@ -68,7 +68,7 @@ struct Lost<'w> {
 
 /// Connections that are worse, or packets with one fate that are.
 struct Loss<'w> {
-    /// What happens to them in the new mode.
+    /// Their fate in the new mode.
     then: Fate,
     /// Why they end there.
     reason: String,

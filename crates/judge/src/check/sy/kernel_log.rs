@@ -46,7 +46,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
 /// Seconds before the end of the log within which a message counts as new.
 const NEW: f64 = 3600.0;
 
-/// What a message of the kernel means.
+/// The meaning of a message of the kernel.
 struct Meaning {
     about: Subject,
     severity: Severity,

@@ -45,7 +45,7 @@ const WITHOUT_EFFECT: [&str; 19] = [
     "TCPOPTSTRIP",
 ];
 
-/// What synproxy does.
+/// The effect of synproxy.
 pub(crate) const BY_PROXY: &str =
     "the proxy answers new connections, and opens those that it lets pass itself";
 
@@ -53,7 +53,7 @@ pub(crate) const BY_PROXY: &str =
 pub(crate) const COPIED: &str =
     "another Node gets a copy, and serves the address as well, so the client gets two answers";
 
-/// Where a chain runs.
+/// The hook of a chain.
 struct At<'x, 'n, 'a> {
     hook: Hook,
     chains: &'x Chains<'a>,

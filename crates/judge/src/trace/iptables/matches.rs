@@ -16,7 +16,7 @@ use kpx_node::backend::iptables::model::{
 use kpx_node::evidence::Gap;
 use kpx_node::net::{PortRange, Proto};
 
-/// What matches look at beside the packet.
+/// The state besides the packet that matches read.
 #[derive(Debug)]
 pub(crate) struct Context<'c, 'a> {
     pub(crate) router: &'c Router<'a>,

@@ -28,7 +28,7 @@ const DEEPEST: usize = 16;
 /// The beginning of the names of sets in which kube-proxy and the bridge keep the backends of clients.
 pub(crate) const AFFINITY: &str = "affinity-";
 
-/// What a statement leads to.
+/// The target of a statement.
 enum Next {
     /// The next statement of the rule.
     On(Branch),
@@ -529,7 +529,7 @@ impl<'a> Walker<'_, 'a, '_> {
 /// Why a translation is not followed.
 const UNREAD: &str = "the address it is translated to is unknown";
 
-/// What a nat statement says.
+/// The parts of a nat statement.
 struct Aim<'s> {
     kind: NatKind,
     addr: Option<&'s Expr>,

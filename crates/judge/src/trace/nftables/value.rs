@@ -209,7 +209,7 @@ fn of_opening(values: Values) -> Value<'static> {
     }
 }
 
-/// What expressions look at beside the packet.
+/// The state besides the packet that expressions read.
 #[derive(Debug)]
 pub(crate) struct Context<'c, 'a> {
     pub(crate) router: &'c Router<'a>,

@@ -9,7 +9,7 @@ use std::fmt::{Arguments, Write as _};
 use super::{Member, Set, Sets};
 use crate::action::Action;
 
-/// What names of kube-proxy's sets begin with.
+/// The beginning of the names of kube-proxy's sets.
 const KUBE: &str = "KUBE";
 /// Its replacement with kpx's own names, which are not longer.
 const ASIDE: &str = "KPX";

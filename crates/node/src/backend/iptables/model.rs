@@ -314,7 +314,7 @@ pub enum Match<'a> {
     Unknown(Text<'a>),
 }
 
-/// Which end of a packet.
+/// An end of a packet.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Side {
     /// The source.
@@ -391,7 +391,7 @@ pub struct IpRange {
     pub destination: Option<Invertible<(IpAddr, IpAddr)>>,
 }
 
-/// Which way through an interface.
+/// A direction through an interface.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Direction {
     /// Coming in.
@@ -476,7 +476,7 @@ pub struct Recent<'a> {
     pub side: Side,
 }
 
-/// What `-m recent` does.
+/// The action of `-m recent`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum RecentAction {
     /// Records the address; always matches.
@@ -489,7 +489,7 @@ pub enum RecentAction {
     Remove,
 }
 
-/// What a rule does with a packet.
+/// The effect of a rule on a packet.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Target<'a> {
     /// `-j CHAIN`: come back after its end.
@@ -561,7 +561,7 @@ impl Target<'_> {
     }
 }
 
-/// Where a translation leads.
+/// The result of a translation.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Nat {
     /// The first and last address; `None` keeps the address.
@@ -583,7 +583,7 @@ pub struct NatFlags {
     pub persistent: bool,
 }
 
-/// What `-j CONNMARK` does with a connection's mark.
+/// The effect of `-j CONNMARK` on a connection's mark.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Connmark {
     /// `--set-xmark`: the connection's mark becomes `(old & !mask) ^ value`.
@@ -604,7 +604,7 @@ pub enum Connmark {
     },
 }
 
-/// Where `-j TPROXY` leads.
+/// The destination of `-j TPROXY`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Tproxy {
     /// `--on-port`; 0 keeps the port.

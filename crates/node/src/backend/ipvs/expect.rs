@@ -13,7 +13,7 @@ use crate::desired::{DesiredState, FamilyState, ServicePort};
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family, Proto};
 
-/// What one family needs in ipvs mode, except its rules.
+/// The objects of one family in ipvs mode, except its rules.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
     /// Virtual servers with their real servers, sorted.

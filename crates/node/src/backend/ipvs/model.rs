@@ -20,7 +20,7 @@ pub struct Table {
     pub partial: bool,
 }
 
-/// What a virtual server answers to.
+/// The packets that a virtual server serves.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Key {
     /// An address and port; port 0 means every port without a server of its own.
@@ -44,7 +44,7 @@ pub enum Key {
 /// One virtual server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VirtualServer {
-    /// What it answers to.
+    /// The packets that it serves.
     pub key: Key,
     /// The scheduler: `rr`, `lc`, …
     pub scheduler: String,

@@ -62,13 +62,13 @@ pub struct Chain {
     pub name: String,
     /// The comment.
     pub comment: Option<String>,
-    /// Where the kernel enters it, for a base chain.
+    /// The hook at which the kernel enters it, for a base chain.
     pub base: Option<Base>,
     /// The rules, in order.
     pub rules: Vec<Rule>,
 }
 
-/// Where the kernel enters a base chain.
+/// The hook at which the kernel enters a base chain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Base {
     /// `filter`, `nat` or `route`.
@@ -103,7 +103,7 @@ pub enum Statement {
         left: Expr,
         /// `==`, `!=`, `<`, `>`, `<=`, `>=`, or `in` for an implicit flag test.
         op: String,
-        /// What it is compared with.
+        /// The value that it is compared with.
         right: Expr,
     },
     /// `key vmap data`.
@@ -151,7 +151,7 @@ pub enum Statement {
     },
     /// `key set value`, such as `meta mark set …`.
     Mangle {
-        /// What is written.
+        /// The written text.
         key: Expr,
         /// What to.
         value: Expr,
@@ -191,7 +191,7 @@ pub enum Statement {
     Other(Value),
 }
 
-/// Which address is translated.
+/// The translated address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NatKind {
     /// The destination.
@@ -200,7 +200,7 @@ pub enum NatKind {
     Snat,
 }
 
-/// What happens to a packet.
+/// The fate of a packet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Verdict {
     /// This hook's chain lets it pass.
@@ -299,7 +299,7 @@ pub enum Expr {
     Other(Value),
 }
 
-/// What a map gives for a key.
+/// The value of a map for a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Datum {
     /// Data.
@@ -342,7 +342,7 @@ impl Set {
 pub struct Element {
     /// The key.
     pub key: Expr,
-    /// What a map gives for it.
+    /// The value of a map for it.
     pub value: Option<Datum>,
     /// The comment.
     pub comment: Option<String>,

@@ -42,7 +42,7 @@ impl Tool {
     }
 }
 
-/// What a file is.
+/// The content of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
     /// The output of a command.

@@ -10,13 +10,13 @@ use super::super::rules::is_cut;
 use super::{Object, Objects};
 use crate::evidence::Item;
 
-/// What begins the mark of a namespace that is not shown.
+/// The beginning of the mark of a namespace that is not shown.
 const UNPLACED: char = '?';
 
 /// Types of Services.
 const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 
-/// What tables lose of long lists.
+/// The parts of long lists that tables omit.
 const FIRST_ONES: &str = "a table shows the first three endpoints";
 
 impl Objects {

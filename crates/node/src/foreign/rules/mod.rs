@@ -26,7 +26,7 @@ pub(in crate::foreign) struct Rules {
     tables: BTreeMap<String, Table>,
     /// Whether a table that is not shown does not exist.
     all_tables: bool,
-    /// What the listings lose.
+    /// The parts that the listings lose.
     lost: BTreeSet<String>,
 }
 

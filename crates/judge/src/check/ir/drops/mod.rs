@@ -72,7 +72,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     run: foreign_drops,
 }];
 
-/// What a rule does to a packet.
+/// The effect of a rule on a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Act {
     Drop,

@@ -29,7 +29,7 @@ struct Found<'a> {
     last: usize,
 }
 
-/// Where a chain is.
+/// The place of a chain.
 #[derive(Debug)]
 struct Lines<'a> {
     name: &'a str,

@@ -27,7 +27,7 @@ const BARE_META: &[&str] = &[
     "skuid",
 ];
 
-/// What begins a header field.
+/// The beginning of a header field.
 const HEADERS: &[&str] = &[
     "ah", "arp", "comp", "dccp", "esp", "ether", "gre", "icmp", "icmpv6", "igmp", "ip", "ip6",
     "sctp", "tcp", "th", "udp", "udplite", "vlan",
