@@ -157,7 +157,7 @@ fn nftables_rules(rules: &nftables::model::Ruleset, of_kernel: bool) {
         if kinds.any(|base| !is_name(&base.kind)) {
             continue;
         }
-        // Those in verdicts and expressions are found in Rust's notation of the table, which escapes quotes.
+        // Names in verdicts and expressions are found in Rust's notation of the table, which escapes quotes.
         let notation = format!("{table:?}");
         let marks = ["Jump(\"", "Goto(\"", "Named(\"", "set: \""];
         let rests = marks.iter().flat_map(|mark| notation.split(mark).skip(1));

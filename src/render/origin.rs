@@ -23,7 +23,7 @@ pub(crate) struct Origin {
     pub mode: Option<Mode>,
 }
 
-/// What was read.
+/// The evidence of a run.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]

@@ -56,7 +56,7 @@ pub(crate) struct Caption {
     pub(crate) title: String,
     /// The answers.
     pub(crate) heads: Vec<(Fate, String)>,
-    /// What is below.
+    /// The lines below the picture.
     pub(crate) feet: Vec<Foot>,
 }
 

@@ -48,9 +48,9 @@ pub(crate) struct Count {
     /// `null` if the Service's endpoints are unknown.
     pub(crate) backend_status: Option<BackendStatus>,
     pub(crate) connections: usize,
-    /// Those that wait for the first answer.
+    /// The connections that wait for the first answer.
     pub(crate) waiting: usize,
-    /// Those that only pass through this node; `null` if unknown of any.
+    /// The connections that only pass through this node; `null` if unknown of any.
     pub(crate) transit: Option<usize>,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Line {
     pub(crate) protocol: Proto,
     /// The place in the list: failing ones come first.
     rank: u8,
-    /// What happens to connections; `None` if another proxy serves the Service.
+    /// The fate of connections; `None` if another proxy serves the Service.
     pub(crate) end: Option<End>,
     /// The same for each of [`CLIENTS`]; `None` for one without a way to the Service.
     pub(crate) clients: [Option<End>; CLIENTS.len()],

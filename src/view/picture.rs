@@ -12,7 +12,7 @@ use kpx_node::owner::software::Maker;
 /// Connections to the ports of a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Picture {
-    /// Those that fail come first.
+    /// The lines; those that fail come first.
     pub(crate) strands: Vec<Strand>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) enum Stage {
 pub(crate) struct Station {
     pub(crate) stage: Stage,
     pub(crate) state: State,
-    /// What it is or does.
+    /// Its text: what it is or does.
     pub(crate) text: String,
     /// The owner of the rule, if that is not kube-proxy, or if packets end here.
     pub(crate) owner: Option<String>,

@@ -25,7 +25,7 @@ pub(crate) struct Row {
     pub(crate) endpoints: Counts,
     /// The proxy that serves the Service instead of kube-proxy.
     pub(crate) left_to: Option<Box<str>>,
-    /// What happens to connections to the port; `null` if the cluster's objects do not show who serves it.
+    /// The fate of connections to the port; `null` if the cluster's objects do not show who serves it.
     pub(crate) fate: Option<Fate>,
     /// The same for each address and kind of client.
     pub(crate) connections: Vec<Connection>,

@@ -29,7 +29,7 @@ pub struct Crew {
     pub limit: Duration,
 }
 
-/// What happens to a node.
+/// A step of the work on a node.
 #[derive(Debug)]
 pub enum Event<T> {
     /// The work on it began.

@@ -12,7 +12,7 @@ use kpx_node::words::number_of;
 pub struct Leaving {
     /// Their number.
     pub count: usize,
-    /// Those whose eviction is refused.
+    /// The pods whose eviction is refused.
     pub kept: Vec<Kept>,
 }
 

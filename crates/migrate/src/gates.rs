@@ -225,9 +225,9 @@ fn logged(node: &NodeSnapshot<'_>, set: &Fields) -> Gate {
 /// The probes that were not answered by their Service.
 #[derive(Clone, Debug, Default)]
 pub struct Unserved {
-    /// Those without an answer, and those that something else than an endpoint answered, each with the reason.
+    /// Probes without an answer, and probes that something else than an endpoint answered, each with the reason.
     pub failed: Vec<String>,
-    /// Those of which it is unknown who answered, each with the reason.
+    /// Probes with an answer of unknown origin, each with the reason.
     pub unknown: Vec<String>,
 }
 

@@ -62,9 +62,9 @@ pub enum Evicted {
 pub enum Established {
     /// None.
     None,
-    /// Those that are still open after the drain.
+    /// The connections that are still open after the drain.
     AfterDrain(Gauge),
-    /// All that IPVS forwards, or that kube-proxy's process carries.
+    /// All connections that IPVS forwards, or that kube-proxy's process carries.
     All(Gauge),
     /// An unknown number.
     Unknown(Gap),

@@ -29,7 +29,7 @@ pub struct Migration {
     pub back: Fields,
     /// The strategy.
     pub strategy: Strategy,
-    /// Which pods may be evicted although data is lost.
+    /// The pods that may be evicted although data is lost.
     #[serde(default, skip_serializing_if = "Consent::is_none")]
     pub evict: Consent,
     /// Modules to load first, in order.

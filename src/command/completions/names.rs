@@ -31,7 +31,7 @@ pub(super) async fn names(session: &Session, typed: &Typed) -> Vec<String> {
         Wanted::Node => nodes(session).await,
         Wanted::Context => kpx_host::contexts(&session.host),
         Wanted::Check => {
-            // Those before the last comma are typed.
+            // The ids before the last comma are typed.
             let before = begun.rfind(',').map_or("", |at| &begun[..=at]);
             let ids = check::all().map(|check| format!("{before}{}", check.id));
             ids.collect()

@@ -27,7 +27,7 @@ use kpx_node::node::NodeSnapshot;
 /// The default ignore file, below the host's root.
 const IGNORE_FILE: &str = "etc/kpx/ignore.yaml";
 
-/// What is asked of a node.
+/// The questions to a node.
 pub(in crate::command) struct Asked<'a> {
     checks: Cow<'a, [&'static Check]>,
     ignores: Option<Cow<'a, (String, Ignores)>>,

@@ -47,7 +47,7 @@ impl Recording {
             Origin::Dump(words) => {
                 let one = [words, options].concat();
                 let all = [&one[..], &["--all-nodes".to_owned()]].concat();
-                // Which it is, only reading it tells.
+                // Only reading tells whether the dump has one node or several.
                 match Self::record(origin.clone(), &all).await {
                     Ok(several) if several.nodes.len() > 1 => Ok(several),
                     Ok(_) => Self::record(origin, &one).await,

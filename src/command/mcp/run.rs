@@ -88,7 +88,7 @@ struct Redaction {
     key: [u8; 32],
 }
 
-/// What changes with calls.
+/// The part that calls change.
 #[derive(Default)]
 struct State {
     /// The dump that was opened last, and the pasted text if it is one.

@@ -61,7 +61,7 @@ const TEXT: Style = Style {
 /// Everything about one node, for a ticket.
 #[derive(Debug)]
 pub(crate) struct NodePage {
-    /// What was read: `bundle node1.tar.gz`, `node node1`.
+    /// The origin of the state: `bundle node1.tar.gz`, `node node1`.
     pub source: String,
     /// Whether names and addresses were replaced in the bundle.
     pub redacted: bool,

@@ -14,7 +14,7 @@ use kpx_node::owner::PortName;
 pub(super) struct Table {
     /// The origin of the state.
     pub(super) head: String,
-    /// Those that fail come first.
+    /// The rows; Services that fail come first.
     pub(super) lines: Vec<Line>,
     /// The unknown part.
     pub(super) notes: Vec<String>,

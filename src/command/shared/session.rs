@@ -27,7 +27,7 @@ use kpx_node::evidence::{self, BundleError, Evidence, Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 
-/// Which partially known evidence is read.
+/// The partially known evidence that is read.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(in crate::command) enum Parts {
     /// None: each is a gap.
@@ -46,7 +46,7 @@ pub(in crate::command) enum Parts {
 pub(crate) struct Session {
     /// The source of the evidence.
     pub(in crate::command) source: Source,
-    /// Which partially known evidence is read.
+    /// The partially known evidence that is read.
     pub(in crate::command) parts: Parts,
     /// Whether this is the session of one of several nodes.
     pub(in crate::command) one_of_several: bool,
@@ -102,7 +102,7 @@ impl Session {
         words: &[OsString],
         io: &Io<'_>,
     ) -> Result<Self, Failure> {
-        // What stands behind `--` are no options.
+        // Words behind `--` are no options.
         let words = words.split(|word| word == "--").next().unwrap_or(words);
         unfit::refuse_unused(cli, words)?;
         let global = &cli.global;

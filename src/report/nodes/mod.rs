@@ -15,7 +15,7 @@ use crate::render::{Origin, Page, Report, Tone, line_of_several};
 use kpx_node::words::number_of;
 use names::Nodes;
 
-/// What the reports of several nodes have in common, and what differs.
+/// The common part of the reports of several nodes, and the differences.
 pub(crate) trait Together: Serialize {
     /// The report of one node.
     type Of: Report;
@@ -57,7 +57,7 @@ pub(crate) struct NodesReport<T> {
     /// Why more nodes are missing, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
-    /// What the nodes have in common, and what differs.
+    /// The part that the nodes have in common, and the differences.
     #[serde(flatten)]
     pub together: T,
     /// The origins of the states.

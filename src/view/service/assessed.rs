@@ -229,7 +229,7 @@ fn traced(client: Client, answer: Result<&Answer, &String>, ports: &BTreeSet<Str
         };
         return Traced::nothing(client, why, is_unknown);
     }
-    // Those that work come last.
+    // Ends of connections that work come last.
     ends.sort_by_key(|end| std::cmp::Reverse(end.fate));
     Traced {
         client,

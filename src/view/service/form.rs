@@ -72,7 +72,7 @@ pub(crate) enum Does {
         scheduler: String,
         /// The real servers that accept connections.
         to: Vec<String>,
-        /// Those that accept no new ones.
+        /// The real servers that accept no new ones.
         draining: Vec<String>,
     },
 }

@@ -97,7 +97,7 @@ pub enum Question {
     /// The problem.
     #[default]
     Now,
-    /// What blocks a switch to this mode.
+    /// The obstacles to a switch to this mode.
     Switch(Mode),
     /// The changes of an upgrade of kube-proxy to this version.
     Upgrade(Goal),

@@ -518,7 +518,7 @@ impl Diff {
                     return self.notes.push(format!("sysctls are not compared: {gap}"));
                 }
             };
-            // Those of IPVS are for both families.
+            // The settings of IPVS are for both families.
             let is_of_ipvs = key.starts_with("net.ipv4.vs.");
             self.changes.push(Change {
                 family: (!is_of_ipvs).then_some(Family::V4),

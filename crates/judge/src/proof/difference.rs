@@ -440,7 +440,7 @@ impl Fate {
 
     fn text(&self, other: Option<&Self>, with_links: bool, with_sources: bool) -> String {
         let is_shared = |way: &Way| other.is_some_and(|fate| fate.ways.contains(way));
-        // What stops packets is named first.
+        // Ways that stop packets are named first.
         let mut ways: Vec<&Way> = self.ways.iter().collect();
         ways.sort_by_key(|way| (way.verdict == Verdict::Deliver, is_shared(way)));
         let named: Vec<_> = ways

@@ -53,7 +53,7 @@ impl Assumed {
         tables: Vec<nftables::model::Table>,
     ) -> Result<Self, Gap> {
         let mut assumed = Self::beside(node, Mode::Nftables, Others::Stay)?;
-        // Those of mode nftables itself may be unknown: kube-proxy may be too old for it.
+        // Rules of mode nftables itself may be unknown: kube-proxy may be too old for it.
         let mut rules = others_tables(node, Mode::Nftables, Others::Stay)?;
         rules.tables.extend(tables);
         assumed.nftables = Ok(rules);

@@ -272,7 +272,7 @@ pub enum Question {
         /// Whether the condition holds if the route leads elsewhere.
         inverted: bool,
     },
-    /// Which of several nat chains with the same priority the kernel runs first, as text.
+    /// The order in which the kernel runs several nat chains with the same priority, as text.
     Order(String),
     /// Whether a limit on rates or numbers of connections is exceeded.
     Rate {
@@ -516,7 +516,7 @@ pub struct Outcome {
     pub sent_from: IpAddr,
     /// The source it has in the end.
     pub source: IpAddr,
-    /// Which of its fields no rule changed.
+    /// The fields of the packet that no rule changed.
     pub as_sent: AsSent,
     /// The assumptions about unknown facts.
     pub when: Vec<Assumption>,

@@ -135,7 +135,7 @@ pub struct Tracked {
     pub own: usize,
     /// Their backends, sorted.
     pub backends: Vec<SocketAddr>,
-    /// Those backends that are not endpoints of the Service.
+    /// The backends that are not endpoints of the Service.
     pub stale: Vec<SocketAddr>,
 }
 

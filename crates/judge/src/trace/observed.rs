@@ -104,7 +104,7 @@ impl Comparison {
 pub fn is_complete(traced: &Traced, quiet: Duration) -> bool {
     observed(traced).is_some_and(|packet| {
         let patience = match packet.end {
-            // What leaves by lo comes in again.
+            // Packets that leave by lo come in again.
             End::Left(_, Some(LO)) | End::Vanished => LOST,
             End::Left(..) | End::Arrived(_) | End::Dropped => REST,
         };

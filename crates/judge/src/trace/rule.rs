@@ -49,13 +49,13 @@ pub struct Rule {
 /// Packets that a rule of a firewall is to accept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Accepted {
-    /// Those of [pods](PODS).
+    /// Packets of [pods](PODS).
     FromPods,
-    /// Those to them.
+    /// Packets to pods.
     ToPods,
-    /// Those to this address and port.
+    /// Packets to this address and port.
     To(SocketAddr, Proto),
-    /// Those after the first one of a connection.
+    /// Packets after the first one of a connection.
     Established,
 }
 

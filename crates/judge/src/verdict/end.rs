@@ -99,7 +99,7 @@ impl Judge<'_> {
         }
         let is_proxys = |hop: &Rc<Hop>| match &hop.effect {
             Effect::Dnat { .. } => matches!(why::maker(hop), Maker::KubeProxy),
-            // Those of other software have addresses of their own.
+            // Virtual servers of other software have addresses of their own.
             Effect::Balance { .. } => self.node.addresses().is_ok_and(|known| {
                 let mut all = known.all.iter();
                 all.any(|of| of.link == DUMMY && of.addr.addr == flow.destination)

@@ -118,7 +118,7 @@ pub enum Fault {
         address: SocketAddr,
         /// The link and the gateway.
         way: String,
-        /// The Node to which the address belongs, if that is another one.
+        /// The Node with the address, if it is another one.
         home: Option<Box<Home>>,
     },
     /// The client is the endpoint, and its own address stays the source: it answers itself.
@@ -231,7 +231,7 @@ pub enum Odd {
         /// Its other end.
         remote: IpAddr,
     },
-    /// That node announces an address for its tunnels that is none of its own.
+    /// The other node announces an address for its tunnels that is none of its own.
     Announced {
         /// The address.
         address: IpAddr,

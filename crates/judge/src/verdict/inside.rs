@@ -273,7 +273,7 @@ impl Judge<'_> {
             .far_end(link)
             .is_some_and(|far_end| far_end.kind == "veth");
         let is_own = *own.name == *name || inside.network.addresses.contains(&to);
-        // What marks packets leads them elsewhere.
+        // Rules that mark packets lead them elsewhere.
         if is_own || leads_here || link.name == "lo" || inside.marks(to) {
             return None;
         }

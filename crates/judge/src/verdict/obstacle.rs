@@ -289,7 +289,7 @@ pub enum Obstacle {
     },
     /// Packets after the first one end at this node, by a rule or for want of a route.
     Further {
-        /// Which of them.
+        /// The kind of these packets.
         which: Which,
         /// The endpoint, of replies.
         from: IpAddr,
@@ -569,7 +569,7 @@ pub enum TunnelState {
     },
 }
 
-/// What keeps the node and its neighbours on a link from finding each other.
+/// The reason why the node and its neighbours on a link do not find each other.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Arp {
     /// ARP is off at the link.

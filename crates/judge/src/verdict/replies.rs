@@ -55,7 +55,7 @@ impl<'n> Judge<'n> {
     ///
     /// # Errors
     ///
-    /// Those of `follow`.
+    /// The errors of `follow`.
     pub fn further(
         &self,
         question: Question<'_>,

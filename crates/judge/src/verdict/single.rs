@@ -152,7 +152,7 @@ impl Judge<'_> {
     }
 }
 
-/// What leads to a chain for the policies of a pod, and whether these are in force.
+/// The links and addresses that lead to chains for the policies of a pod, each with whether these are in force.
 #[derive(Default)]
 struct Policed {
     links: HashMap<String, bool>,

@@ -1,4 +1,4 @@
-//! Endpoints of another workload than the one that a Service is for: its selector matches too much, or the wrong pods.
+//! Endpoints of the wrong workload: the selector of a Service matches too much, or the wrong pods.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,7 @@ pub struct Stranger {
     pub selected: Workload,
     /// The workload whose pods have the port.
     pub meant: Workload,
-    /// Whether the selector matches the pods of that one, too.
+    /// Whether the selector matches the pods of the workload with the port, too.
     pub both: bool,
     /// A label that only the pods of that workload have, as `KEY=VALUE`.
     pub label: Option<String>,
@@ -39,7 +39,7 @@ const GENERATED: [&str; 5] = [
 ];
 
 impl Judge<'_> {
-    /// Returns `fault`; one of an endpoint at which nothing listens with the workload that the Service is for instead, if it selects the
+    /// Returns `fault`. For an endpoint at which nothing listens, it names the workload that the Service is for, if the Service selects
     /// pods of another one.
     pub(super) fn with_stranger(&self, question: Question<'_>, mut fault: Fault) -> Fault {
         if let Fault::Obstacle(what) = &mut fault

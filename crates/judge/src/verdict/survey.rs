@@ -264,7 +264,7 @@ pub struct Tally {
     pub total: usize,
     /// The number of those of which all connections work.
     pub works: usize,
-    /// Those of which all connections work, as `NAMESPACE/NAME`.
+    /// The Services of which all connections work, as `NAMESPACE/NAME`.
     #[serde(skip)]
     pub working: BTreeSet<String>,
     /// The Services whose connections fail.

@@ -56,7 +56,7 @@ fn asks_which(statement: &Statement) -> bool {
         Statement::Match { left, .. } => is_asked(left),
         Statement::Vmap { key, .. } => is_asked(key),
         Statement::Mangle { value, .. } => is_asked(value),
-        // What the first packet adds to a set, later ones find there.
+        // Later packets find in a set what the first one adds to it.
         Statement::SetOp { .. } => true,
         _ => false,
     }

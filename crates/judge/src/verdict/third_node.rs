@@ -107,7 +107,7 @@ impl Judge<'_> {
         let is_asymmetric = if self.peers().with_address(client).is_some() {
             self.is_next_to(client)
         } else {
-            // What comes from outside comes the way that the node itself takes there.
+            // Packets from outside come the way that the node itself takes there.
             let usual = self.router.found(Lookup::to(Asked::new(client, None)));
             usual
                 .ok()?

@@ -42,13 +42,13 @@ const MAY_LACK: &[(Item, &str)] = &[
     (Item::Bpf, "programs of eBPF"),
 ];
 
-/// Returns what the evidence of `node` does not show.
+/// Returns the gaps in the evidence of `node`.
 pub(super) fn unseen(node: &NodeSnapshot<'_>) -> Vec<String> {
     let always = UNSEEN.iter().chain([&OTHER_NODES]).copied();
     always.chain(lacking(node)).map(str::to_owned).collect()
 }
 
-/// Returns what missing items of `node` would have shown about connections: nothing else reports that they are missing.
+/// Returns the facts about connections that missing items of `node` would have shown. Nothing else reports these items.
 pub fn lacking(node: &NodeSnapshot<'_>) -> Vec<&'static str> {
     let lacks = |item| {
         node.evidence()
@@ -78,7 +78,7 @@ pub fn unseen_balancers(node: &NodeSnapshot<'_>) -> Option<&'static str> {
     any.then_some("load balancers outside the node")
 }
 
-/// Returns whether it is known of each link with an IPv4 address whether packets from it are forwarded.
+/// Returns whether the forwarding of each link with an IPv4 address is known.
 fn knows_forwarding(node: &NodeSnapshot<'_>) -> bool {
     let (Ok(sysctl), Ok(addresses)) = (node.sysctl(), node.addresses()) else {
         return true;
@@ -143,7 +143,7 @@ pub struct Answer {
     pub notes: Vec<String>,
     /// Data that is missing.
     pub unknown: Vec<String>,
-    /// Why no connection from a pod is followed, if no pod address is known.
+    /// The reason why no connection from a pod is followed, if no pod address is known.
     #[serde(skip)]
     pub(super) unasked: Option<String>,
     /// Topics that no evidence of a node shows.
@@ -156,7 +156,7 @@ pub struct Answer {
 pub struct Beside {
     /// The node.
     pub node: String,
-    /// Why connections were not followed to it, if they were not.
+    /// The reason why connections were not followed to it, if they were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unread: Option<String>,
 }
@@ -175,7 +175,7 @@ pub struct Broken {
     pub by_design: bool,
     /// The Service port, or the Service if several ports are affected.
     pub subject: String,
-    /// The node on which it is, if that is another one than the node that was asked.
+    /// The node of the cause, if it is not the node that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// The clients whose connections fail.
@@ -240,8 +240,8 @@ impl Broken {
         }
     }
 
-    /// Returns the key that causes are sorted by: those that surely break the Service first, then what is not by design, then
-    /// what fails for pods, and for the most kinds of clients, then the earliest.
+    /// Returns the sort key of causes: certain causes first, then causes that are not by design, then those that concern
+    /// pods, then those that concern the most kinds of clients, then the earliest.
     pub(super) fn rank(&self) -> (Degree, bool, Reverse<bool>, Reverse<usize>, u8) {
         // Without clients, it is about all of them.
         let (of_pods, clients) = match self.from.len() {
@@ -327,7 +327,7 @@ impl Answer {
         &self.causes[usize::from(self.told().is_some())..]
     }
 
-    /// Returns which connections another cause than `first` breaks, as the end of its sentence.
+    /// Returns the connections that another cause than `first` breaks, as the end of its sentence.
     fn others_than(&self, first: &Broken) -> String {
         if first.from.is_empty() || first.degree != Degree::Breaks {
             return String::new();

@@ -40,7 +40,7 @@ pub(super) struct Blame {
     pub(super) cause: Cause,
     pub(super) degree: Degree,
     pub(super) since: Option<Time>,
-    /// The node on which it is, if that is not the node that is asked.
+    /// The node of the cause, if it is not the node that is asked.
     pub(super) there: Option<String>,
 }
 
@@ -150,7 +150,7 @@ impl Look<'_> {
             return vec![lacking()];
         }
         if !ends.iter().all(|end| *end == Some(AtProcess::Unheard)) {
-            // Without its mode, what kube-proxy would write is not known.
+            // Without its mode, the rules of kube-proxy are unknown.
             if is_lacking && self.node.configured_mode().is_err() {
                 return vec![lacking()];
             }
@@ -654,7 +654,7 @@ impl Look<'_> {
             })
     }
 
-    /// Returns that kube-proxy takes the pod that `cell` asks for a machine outside, by what `detector` looks for.
+    /// Returns that kube-proxy takes the pod that `cell` asks for a machine outside, because of `detector`.
     fn undetected(&self, cell: &Cell, detector: &Detector) -> Cause {
         let setting = match detector {
             Detector::Cidr(range) => match cell.flow.source {
@@ -717,7 +717,7 @@ impl Look<'_> {
         })
     }
 
-    /// Returns the same if `change` follows from it: what kube-proxy writes for local endpoints alone.
+    /// Returns the same if `change` follows from it: an object that kube-proxy writes for local endpoints alone.
     fn misnamed_for(&self, change: &Change) -> Option<Idle> {
         let services = &self.failed("KP11")?.services;
         let is_of = |name: &str| services.iter().any(|service| service.to_string() == name);
@@ -792,12 +792,12 @@ impl Look<'_> {
 
     fn rules(&self, changes: &[&Change], family: Family) -> Option<Cause> {
         let first = changes.first()?;
-        // That of both families is the time of the answer as long as kube-proxy is healthy.
+        // The time of both families is the time of the answer as long as kube-proxy is healthy.
         let health = self.node.health().ok();
         let own = health.and_then(|health| health.status.get(&family.to_string()));
         let synced = own.and_then(|own| own.last_updated.as_deref()?.parse().ok());
         let (reason, known_fix) = self.known_cause(first).unwrap_or_default();
-        // What the doctor says explains all differences, and when kube-proxy last wrote.
+        // The doctor's reason explains all differences, and when kube-proxy last wrote.
         let is_explained = reason.is_some();
         Some(Cause::Rules {
             difference: reason.unwrap_or_else(|| mismatch::in_words(first)),
@@ -824,14 +824,14 @@ impl Look<'_> {
     /// Returns why kube-proxy does not write rules of `family`, if the doctor found that.
     pub(super) fn idle(&self, family: Family) -> Option<Idle> {
         let (check, reason, fix) = idle_proxy(&self.outcomes, family)?;
-        // It writes what it knows of Services again and again, or rules of another mode.
+        // It writes its outdated Services again and again, or rules of another mode.
         let takes_back = [proxy_log::Kind::Watch, proxy_log::Kind::Fallback];
         let is_vain = self
             .node
             .proxy_log()
             .is_ok_and(|log| log.has(&takes_back) || log.refuses_all())
             || check.id == "KP17";
-        // What the kernel lacks, kpx lacks, too.
+        // Modules that the kernel lacks, kpx lacks, too.
         let lacks_modules = self
             .outcomes
             .iter()
@@ -877,8 +877,8 @@ impl Look<'_> {
         })
     }
 
-    /// Returns what the doctor knows of the cause of `change`, in words if they are better than what differs, and its fix: kube-proxy
-    /// is about to write it, has a bug that loses it, or another tool has broken the rule.
+    /// Returns the doctor's cause of `change`, in words if they are better than the difference itself, and its fix: kube-proxy is
+    /// about to write the change, has a bug that loses it, or another tool has broken the rule.
     fn known_cause(&self, change: &Change) -> Option<(Option<String>, Option<Fix>)> {
         if let Object::IptablesRule {
             table, chain, rule, ..
@@ -917,7 +917,7 @@ impl Look<'_> {
                 let (cause, of) = root(&self.outcomes, check, finding)?;
                 match cause.id {
                     "KB01" => Some((None, of.fix.clone())),
-                    // What removed it would remove it again.
+                    // The program that removed it would remove it again.
                     "DV06" => Some((Some(of.message.clone()), of.fix.clone())),
                     _ => None,
                 }
@@ -954,7 +954,7 @@ impl Look<'_> {
 
     fn foreign(&self, hop: &Hop, cell: &Cell) -> Cause {
         let faults = cell.verdict.faults();
-        // A jump is the cause where several rules behind it are: the first one that ends packets says more.
+        // `hop` is a jump if several rules behind it end packets: the first of these rules says more.
         let is_jump = matches!(hop.effect, Effect::Jump { .. } | Effect::Goto { .. });
         let mut ways = cell.outcomes.iter().zip(&cell.verdict.ways);
         let hop = ways
@@ -997,7 +997,7 @@ impl Look<'_> {
         };
         let by = By::new(rule_of, why::maker(hop), self.node);
         let mut by = by.of_families([family], self.node);
-        // A rule that the packets come to once another one lets them pass is on no way yet.
+        // A rule behind another one that ends packets is on no way yet.
         let next = cell.outcomes.first().filter(|_| which.is_none());
         let first = cell.outcomes.iter().find(|outcome| is_on(outcome));
         if let Some(first) = first.or(next) {
@@ -1202,7 +1202,7 @@ fn ends_at_process(cell: &Cell) -> Vec<Option<AtProcess>> {
     failing(cell).iter().map(end).collect()
 }
 
-/// Returns whether two lists of sets repair the same.
+/// Returns whether two lists of sets make the same repairs.
 fn same(a: &Sets, b: &Sets) -> bool {
     let repairs = |sets: &Sets| -> Vec<Repair> {
         sets.iter()

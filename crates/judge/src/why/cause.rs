@@ -1,4 +1,4 @@
-//! The causes: what breaks a Service, in the order in which a packet meets them.
+//! The causes of a broken Service, in the order in which a packet meets them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -33,7 +33,7 @@ pub enum Cause {
         name: String,
         /// Other namespaces with a Service of that name.
         elsewhere: Vec<String>,
-        /// Why it may exist all the same: the evidence does not show all Services.
+        /// The reason why it may exist all the same: the evidence does not show all Services.
         #[serde(skip_serializing_if = "Option::is_none")]
         unread: Option<String>,
     },
@@ -59,7 +59,7 @@ pub enum Cause {
         at: SocketAddr,
         /// The node.
         other: String,
-        /// What the port is there: a NodePort or a hostPort, in words; `None` if neither.
+        /// The kind of port: a NodePort or a hostPort, in words; `None` if neither.
         is: Option<String>,
     },
     /// No Service has the NodePort.
@@ -137,7 +137,7 @@ pub enum Cause {
         software: Option<String>,
         /// Whether it is in the back end of iptables that is not in use.
         other_back_end: bool,
-        /// Which packets it takes, if it lets those through that open a connection.
+        /// The kind of packets that it takes, if it lets those through that open a connection.
         #[serde(skip_serializing_if = "Option::is_none")]
         which: Option<Which>,
         /// The fate of the packets after it, unless it ends them.
@@ -168,7 +168,7 @@ pub enum Cause {
         /// Time of kube-proxy's last sync.
         #[serde(skip_serializing_if = "Option::is_none")]
         synced: Option<Time>,
-        /// Why kube-proxy does not write them, if the doctor found that.
+        /// The reason why kube-proxy does not write them, if the doctor found it.
         #[serde(skip_serializing_if = "Option::is_none")]
         proxy: Option<Idle>,
         /// The fix of the doctor's finding, if kpx cannot repair them.
@@ -205,7 +205,7 @@ pub enum Cause {
         #[serde(skip_serializing_if = "Option::is_none")]
         instead: Option<SocketAddr>,
     },
-    /// The Service does not have the family of the address, so kube-proxy does not serve it there.
+    /// The Service lacks the IP family of the address, so kube-proxy does not serve it there.
     OtherFamily {
         /// The address.
         address: IpAddr,
@@ -280,7 +280,7 @@ pub enum Cause {
         backend: SocketAddr,
         /// The link and gateway.
         way: String,
-        /// The Node to which the address belongs, if that is another one.
+        /// The Node with the address, if it is another one.
         #[serde(skip)]
         home: Option<Box<Home>>,
     },
@@ -290,7 +290,7 @@ pub enum Cause {
         route: String,
         /// The destination of the packets.
         backend: SocketAddr,
-        /// How to remove it, or to lead the packets past it.
+        /// The command that removes it or leads the packets past it.
         #[serde(skip)]
         fix: Fix,
     },
@@ -312,7 +312,7 @@ pub enum Cause {
         /// The address of this node in that range and its link, by which the packets leave instead.
         #[serde(skip)]
         own: Option<(Cidr, String)>,
-        /// Why the way of the packets may lead elsewhere.
+        /// The reason why the way of the packets may lead elsewhere.
         #[serde(skip)]
         odd: Option<OddWay>,
     },
@@ -406,7 +406,7 @@ pub enum Cause {
     },
 }
 
-/// Why kube-proxy does not program the node: a finding of the doctor.
+/// The reason why kube-proxy does not program the node: a finding of the doctor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct Idle {
@@ -422,7 +422,7 @@ pub struct Idle {
     pub fix: Option<Fix>,
 }
 
-/// How sure it is that a cause breaks the Service.
+/// The certainty that a cause breaks the Service.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -455,7 +455,7 @@ pub(super) struct At {
     pub(super) service: Option<ServiceRef>,
     /// The node.
     pub(super) node: Option<String>,
-    /// The node on which the cause is, if that is another one.
+    /// The node of the cause, if it is another one.
     pub(super) there: Option<String>,
     /// The clients whose packets fail.
     pub(super) from: Vec<Client>,
@@ -533,7 +533,7 @@ impl Cause {
         }
     }
 
-    /// Returns whether `other` is the same cause on another path; then this one is of both.
+    /// Returns whether `other` is the same cause on another path; if so, this one then has both paths.
     pub(super) fn joins(&mut self, other: &Self) -> bool {
         match (&mut *self, other) {
             (
@@ -600,7 +600,7 @@ impl Cause {
                     )
                     || is_same_route(what, same)
             }
-            // Without a route to the addresses of Services, it is that of them all.
+            // Without a route to the addresses of Services, the route is missing for all of them.
             (
                 Self::NoRoute {
                     is_service: true,
@@ -639,7 +639,7 @@ impl Cause {
         }
     }
 
-    /// Returns the object at fault, if that is none of the Service.
+    /// Returns the object at fault, if it is not one of the Service.
     pub(super) fn about(&self) -> Option<Subject> {
         match self {
             Self::ForeignRule { by, .. } => Some(Subject::Rule(by.rule.clone())),

@@ -77,7 +77,7 @@ pub struct Look<'n> {
     name: Option<String>,
     families: Vec<Family>,
     services: &'n [Service],
-    /// Why the Services are not read, if they are not.
+    /// The reason why the Services are not read, if they are not.
     unread: Option<Gap>,
     slices: &'n [EndpointSlice],
     worlds: [World<'n, 'n>; 2],
@@ -136,7 +136,7 @@ impl<'n> Look<'n> {
         Ok(Self::read(node, families, outcomes, services, None))
     }
 
-    /// Reads `node`, whose Services need not be read: the names in its rules take their place.
+    /// Reads `node`. Its Services need not be read: the names in its rules take their place.
     pub fn of_rules(
         node: &'n NodeSnapshot<'n>,
         families: &[Family],
@@ -450,7 +450,7 @@ impl<'n> Look<'n> {
         Ok(answer)
     }
 
-    /// Adds the causes in `blames`; those of several ports are about `whole`.
+    /// Adds the causes in `blames`; causes of several ports are about `whole`.
     fn add_causes(
         &self,
         blames: Vec<Blamed>,
@@ -481,7 +481,7 @@ impl<'n> Look<'n> {
         }
     }
 
-    /// Adds why kube-proxy does not program the node, if its rules are not known.
+    /// Adds the reason why kube-proxy does not program the node, if its rules are unknown.
     fn idle_causes(&self, service: &Service, answer: &mut Answer) {
         if answer.paths.iter().any(|path| path.fate.fails()) {
             return;
@@ -781,7 +781,8 @@ impl<'n> Look<'n> {
     }
 }
 
-/// Returns what decides whether the connections of `path` fail, if that is the order of nat chains, or routes beyond the node.
+/// Returns the condition under which the connections of `path` fail, if it is the order of nat chains, or routes beyond the
+/// node.
 fn open(path: &Path) -> Option<String> {
     if path.fate != Fate::Unknown {
         return None;
@@ -878,7 +879,7 @@ fn unknown_ends(answer: &mut Answer) {
     }
 }
 
-/// Drops connections from elsewhere to addresses that their own node translates, if there are others.
+/// Drops connections from elsewhere to addresses that their own node translates, unless these are the only ones.
 fn keep_ways(paths: &mut Vec<(Target<'_>, Cell)>) {
     let has_way = |(target, cell): &(Target<'_>, Cell)| {
         !target.kind.is_internal() || !matches!(cell.client, Client::Elsewhere | Client::Outside)
@@ -902,8 +903,8 @@ fn no_tcp(found: &Found<'_>, ports: &[Port]) -> Option<String> {
     })
 }
 
-/// Returns why clients of a headless Service do not reach the port that is asked for by its number: names lead them to the pods, which
-/// have other ports.
+/// Returns why clients of a headless Service do not reach the port with this number: names lead them to the pods, which have other
+/// ports.
 fn headless_port(found: &Found<'_>, ports: &[Port]) -> Option<Cause> {
     let Some(asked::Only::Named(word)) = &found.only else {
         return None;

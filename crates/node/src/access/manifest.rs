@@ -7,7 +7,7 @@ use super::{Level, RULES, Rule, Subject};
 /// Columns of a comment.
 const WIDTH: usize = 120;
 
-/// Which permissions.
+/// The permissions of a manifest.
 #[derive(Clone, Copy, Debug)]
 pub struct Selection<'s> {
     /// The command that needs them; `None` for all commands.

@@ -20,7 +20,7 @@ pub struct Refused {
     pub field: &'static str,
     /// Its value.
     pub value: String,
-    /// What it has that is refused.
+    /// The reason, as a part of the value: `leading zeros`.
     pub why: &'static str,
 }
 

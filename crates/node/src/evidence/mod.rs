@@ -36,7 +36,7 @@ use text::Text;
 pub use time::{NotATime, Time};
 pub use tracked::{Phase, Tracked};
 
-/// Which partially known items are read.
+/// The partially known items that are read.
 #[derive(Clone, Copy, Debug, Default)]
 enum Parts {
     /// None: each is a gap.
@@ -72,7 +72,7 @@ pub struct Evidence {
     one_of_all: bool,
     /// Items of which only a part was read, each with what is missing.
     partial: BTreeMap<Item, String>,
-    /// Which of the partial items are read.
+    /// The partially known items that are read.
     parts: Parts,
 }
 

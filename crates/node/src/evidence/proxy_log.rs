@@ -71,7 +71,7 @@ pub struct Started {
 /// A trouble, and how often it is reported.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Trouble {
-    /// What does not work.
+    /// Its kind.
     pub kind: Kind,
     /// The IP family, where the message names one.
     pub family: Option<Family>,
@@ -87,7 +87,7 @@ pub struct Trouble {
     pub line: String,
 }
 
-/// What does not work.
+/// The kind of a trouble.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// It exits.

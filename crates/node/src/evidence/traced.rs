@@ -108,7 +108,7 @@ pub struct Base {
 /// The traces in the tables of iptables' legacy back end, as far as they are known.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum InLegacy {
-    /// That back end has no tables.
+    /// The back end has no tables.
     #[default]
     NoTables,
     /// The kernel traced them there, too.

@@ -246,7 +246,7 @@ fn without_pager(lines: Vec<String>) -> Vec<String> {
 
 /// Removes colours, titles of terminals, deleted input, tags, entities and typography from a line.
 fn plain(line: &str) -> String {
-    // What a program wrote over is gone.
+    // Text that a program wrote over is gone.
     let line = line.trim_end_matches('\r');
     let line = line
         .rsplit('\r')

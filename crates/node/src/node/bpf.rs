@@ -156,7 +156,7 @@ pub enum Place {
 pub enum Clients {
     /// All, unless another front end is for those inside the cluster.
     All,
-    /// Those inside the cluster.
+    /// Clients inside the cluster.
     Inside,
 }
 
@@ -608,7 +608,7 @@ fn calico(entries: &[CalicoFrontend], backends: &[CalicoBackend]) -> Vec<Fronten
             .map(|backend| Backend {
                 addr: SocketAddr::new(backend.address, backend.port),
                 active: true,
-                // Those on the node come first.
+                // The backends on the node come first.
                 remote_only: front.flags & 0b10 != 0 && backend.ordinal >= front.local,
             })
             .collect();

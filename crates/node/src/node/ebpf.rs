@@ -41,7 +41,7 @@ pub const EBPF_NEEDS: &[Item] = &[
 /// The state of one service proxy of eBPF on a node.
 #[derive(Clone, Debug)]
 pub struct EbpfProxy {
-    /// Which one.
+    /// The proxy.
     pub proxy: Proxy,
     /// Its programs that are attached, as far as they are read.
     pub programs: Vec<Attached>,

@@ -614,7 +614,7 @@ impl<'a> NodeSnapshot<'a> {
         let Ok(rules) = self.nft() else {
             return Ok(());
         };
-        // Those of mode nftables are in tables of their own, with names in small letters.
+        // Chains of mode nftables are in tables of their own, with names in small letters.
         let tables = rules.tables.iter();
         let tables = tables.filter(|table| table.family == family.nft_name());
         let mut chains = tables.flat_map(|table| &table.chains);

@@ -187,7 +187,7 @@ fn counts(report: &DoctorReport) -> String {
 
 /// Returns the text format of Prometheus, for the textfile collector of `node_exporter`.
 ///
-/// That collector refuses timestamps on samples, so the time is a metric of its own.
+/// This collector refuses timestamps on samples, so the time is a metric of its own.
 fn prom(report: &DoctorReport) -> String {
     let mut text = Exposition::default();
     let known = report.checks.iter();

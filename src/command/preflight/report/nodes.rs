@@ -25,7 +25,7 @@ pub(crate) struct PreflightOfNodes {
     pub blocked: Nodes,
     /// The nodes on which nothing blocks the switch, but data is missing.
     pub inconclusive: Nodes,
-    /// What blocks the switch, each with the nodes: that of the fewest nodes first.
+    /// The obstacles to the switch, each with its nodes: that of the fewest nodes first.
     pub blockers: Vec<Blocker>,
     /// The modules that are not loaded but can be, each with the nodes.
     pub loadable: BTreeMap<String, Nodes>,

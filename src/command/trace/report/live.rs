@@ -101,7 +101,7 @@ pub(crate) enum SeenEnd {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SeenStep {
-    /// Which path has it.
+    /// The path that has it.
     pub path: Which,
     /// The predicted step.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -151,7 +151,7 @@ pub(super) fn open(kind: Kind, id: u32) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// What the kernel tells of a program.
+/// The kernel's answer about a program.
 #[derive(Debug)]
 pub(super) struct ProgramInfo {
     pub(super) kind: u32,
@@ -183,7 +183,7 @@ pub(super) fn program(file: &OwnedFd) -> Result<ProgramInfo, Errno> {
     })
 }
 
-/// What the kernel tells of a map.
+/// The kernel's answer about a map.
 #[derive(Debug)]
 pub(super) struct MapInfo {
     pub(super) kind: u32,

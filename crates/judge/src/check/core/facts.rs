@@ -39,7 +39,7 @@ pub struct Facts<'a> {
     said: OnceLock<Vec<(&'static Check, Outcome)>>,
 }
 
-/// Returns the findings on Services that fail for a reason which the outcomes of the other checks do not name.
+/// Returns the findings on Services that fail for a reason that no other check names.
 pub type Explain = fn(&Facts<'_>, &[(&'static Check, Outcome)]) -> Verdict;
 
 /// Programs that contain both the kubelet and kube-proxy.
@@ -95,7 +95,7 @@ impl<'a> Facts<'a> {
         self
     }
 
-    /// Sets what explains the Services that fail for no reason of the other checks.
+    /// Sets the function that explains Services that fail for a reason that no other check names.
     #[must_use]
     pub const fn explained_by(mut self, explain: Explain) -> Self {
         self.explain = Some(explain);
@@ -257,7 +257,7 @@ impl Facts<'_> {
             .ok_or_else(none)
     }
 
-    /// Returns the version of kube-proxy. That of the kubelet, which may be three releases away, is not one.
+    /// Returns the version of kube-proxy. The kubelet's version does not count: it may be three releases away.
     pub fn version(&self) -> Result<ProxyVersion, Gap> {
         let found = self.node.proxy_version(self.node_name().as_deref())?;
         match found.source {

@@ -24,7 +24,7 @@ pub struct Finding {
     pub subject: String,
     /// All Services that it concerns, sorted; none if it concerns the whole node.
     pub services: Vec<ServiceRef>,
-    /// What is wrong. Findings of a check with the same message are printed together.
+    /// The problem. Findings of a check with the same message are printed together.
     pub message: String,
     /// The facts that show it.
     pub evidence: Vec<Proof>,
@@ -34,7 +34,7 @@ pub struct Finding {
     pub ties: Ties,
 }
 
-/// What a finding may share with its cause, besides its object and its Services.
+/// The parts that a finding may share with its cause, besides its object and its Services.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Ties {
     /// Its IP family, if its object does not tell.

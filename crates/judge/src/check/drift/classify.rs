@@ -56,7 +56,7 @@ pub(super) fn all(mode: Mode, changes: Vec<Change>, empty: &HashSet<Key>) -> Sor
 fn subject(id: &str, change: &Change) -> Place {
     let service = change.service.as_deref().and_then(PortName::parse);
     match service {
-        // What is configured in one place for all Services has that place as its subject.
+        // An object that is configured in one place for all Services has that place as its subject.
         Some(_) if ["IR01", "IR09", "IR11", "DV08", "NF01"].contains(&id) => place(&change.object),
         Some(service) => Subject::service(service).into(),
         None => place(&change.object),

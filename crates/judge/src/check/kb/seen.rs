@@ -223,7 +223,7 @@ pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
         else {
             return false;
         };
-        // What is queued is not lost.
+        // A change that is queued is not lost.
         let is_queued = kp::queued_sync(facts, change.family).is_some();
         change.kind() == ChangeKind::Missing && of_endpoints(chain) && !is_queued
     });

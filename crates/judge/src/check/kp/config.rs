@@ -485,7 +485,7 @@ fn without_rules(facts: &Facts<'_>, family: Family) -> String {
 
 /// The rules of kube-proxy in the kernel.
 enum Held {
-    /// Those of this mode.
+    /// The rules of this mode.
     Mode(Mode),
     /// None.
     None,

@@ -81,7 +81,7 @@ struct Look<'f, 'n> {
     ways: Ways<'n>,
     /// All endpoints.
     endpoints: HashSet<SocketAddr>,
-    /// Those on this node.
+    /// The endpoints on this node.
     here: HashSet<SocketAddr>,
 }
 

@@ -184,7 +184,7 @@ enum Fit {
     No,
     /// It matches; the prefix length of each net, the first in the highest bits.
     Yes(u32),
-    /// That depends on the source port.
+    /// The answer depends on the source port.
     Open,
 }
 

@@ -52,7 +52,7 @@ const TCP_FLAGS: Names = &[
     ("cwr", 0x80),
 ];
 
-/// Those of them that belong to ECN.
+/// The flags that belong to ECN.
 const ECN_FLAGS: u64 = 0xc0;
 
 /// Types of service.

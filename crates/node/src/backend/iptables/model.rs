@@ -218,7 +218,7 @@ pub enum Match<'a> {
     Protocol(Invertible<Proto>),
     /// `-m tcp`, `-m udp` or `-m sctp` with ports or without; other options make the match unknown.
     Ports {
-        /// Which of the three.
+        /// The protocol.
         proto: Proto,
         /// `--sport`.
         source: Option<Invertible<PortRange>>,
@@ -358,7 +358,7 @@ impl std::ops::Deref for Sides {
 pub struct TcpFlags {
     /// The flags that are looked at.
     pub mask: u8,
-    /// Those of them that must be set.
+    /// The flags among them that must be set.
     pub set: u8,
 }
 

@@ -99,7 +99,7 @@ pub struct Rule {
 pub enum Statement {
     /// `left op right`.
     Match {
-        /// What is looked at.
+        /// The expression that is compared.
         left: Expr,
         /// `==`, `!=`, `<`, `>`, `<=`, `>=`, or `in` for an implicit flag test.
         op: String,
@@ -124,7 +124,7 @@ pub enum Statement {
     },
     /// `dnat` or `snat`.
     Nat {
-        /// Which of the two.
+        /// Source or destination.
         kind: NatKind,
         /// `ip` or `ip6` where it is written.
         family: Option<String>,
@@ -153,7 +153,7 @@ pub enum Statement {
     Mangle {
         /// The written text.
         key: Expr,
-        /// What to.
+        /// The new value.
         value: Expr,
     },
     /// `counter`, anonymous or named.

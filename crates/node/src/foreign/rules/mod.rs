@@ -46,7 +46,7 @@ struct Chain {
     is_whole: bool,
 }
 
-/// What the header of a chain's rows announces.
+/// The columns that the header of a chain's rows announces.
 #[derive(Clone, Copy, Debug)]
 struct Columns {
     number: bool,
