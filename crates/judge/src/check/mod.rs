@@ -122,7 +122,8 @@ impl Question {
 }
 
 impl From<Option<Mode>> for Question {
-    /// Returns the question about a switch to the mode `target`; without one, what is wrong.
+    /// Returns the question about a switch to the mode `target`; without `target`, the question about the current
+    /// state.
     fn from(target: Option<Mode>) -> Self {
         target.map_or(Self::Now, Self::Switch)
     }
@@ -353,7 +354,7 @@ pub fn asked(question: impl Into<Question>) -> Vec<&'static Check> {
     all().filter(|check| check.is_asked(question)).collect()
 }
 
-/// Returns the checks of the current state but those that judge every Service.
+/// Returns the checks of the current state, except those that judge every Service.
 pub fn beside_the_verdict() -> Vec<&'static Check> {
     let mut checks = asked(None);
     checks.retain(|check| !sy::judges(check) && !explains(check));
@@ -365,8 +366,8 @@ pub fn explains(check: &Check) -> bool {
     sv::explains(check)
 }
 
-/// Returns the checks that say why kube-proxy does not program the node, the checks of their causes, and the checks of what kube-proxy
-/// has not programmed.
+/// Returns the checks that say why kube-proxy does not program the node, the checks of their causes, and the checks of objects that
+/// kube-proxy has not programmed.
 pub fn of_proxy() -> Vec<&'static Check> {
     let ids = kp::OF_PROXY.into_iter();
     let ids = ids.chain(

@@ -1,8 +1,8 @@
 //! Connections that continue on another node: the state of that node judges the packet as it left the previous node, and the
 //! reply on its way back.
 //!
-//! A packet to a pod or an address of another node enters that node with the source that it left with. Without the state of that
-//! node, the verdict is that of the previous nodes.
+//! A packet to a pod or an address of another node enters that node with the source that it had when it left. Without the state
+//! of that node, the verdict is that of the previous nodes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ pub(super) struct Leaving<'q> {
 
 /// Follows packets to other nodes.
 pub(super) trait Beyond: fmt::Debug {
-    /// Returns what happens to a packet on the node that it goes to; `None` if nothing is known of that node.
+    /// Returns the fate of a packet on its destination node; `None` if nothing is known of that node.
     fn follow(&self, leaving: Leaving<'_>) -> Option<Onward>;
     /// Returns the single addresses that pods of other nodes name.
     fn signs(&self) -> HashMap<IpAddr, Signs>;
@@ -411,8 +411,7 @@ impl Judge<'_> {
         )
     }
 
-    /// Judges a packet that comes from another node, and its reply on this one, through `world`, whose rules may be others than those of
-    /// the node.
+    /// Judges a packet that comes from another node, and its reply on this one, through `world`, whose rules may differ from the node's.
     pub(crate) fn arrived_in(
         &self,
         world: &World<'_, '_>,

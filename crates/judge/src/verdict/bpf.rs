@@ -1,7 +1,7 @@
 //! Service proxies of eBPF: their programs at sockets (`connect`) and at links translate connections before any rule.
 //!
-//! kpx does not read the code of programs. Of those of Cilium and Calico it knows the maps with Services, which show where a
-//! connection goes, or that it goes nowhere; what else such a program does with it stays unknown.
+//! kpx does not read the code of programs. For Cilium and Calico it knows the maps with Services, which show where a
+//! connection goes, or that it goes nowhere. Other effects of such a program stay unknown.
 
 use std::net::SocketAddr;
 
@@ -18,8 +18,7 @@ use kpx_node::node::tc::{Does, Side};
 const MOST: usize = 4;
 
 impl Judge<'_> {
-    /// Returns what a service proxy of eBPF makes of a connection before the rules see it; `None` if none does anything to it, as
-    /// far as its map shows.
+    /// Returns the effect of a service proxy of eBPF on a connection before the rules see it; `None` if its map shows no effect.
     pub(super) fn by_proxy(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let bpf = match self.node.bpf() {
             Ok(bpf) => bpf,
@@ -91,7 +90,7 @@ impl Judge<'_> {
         ))))
     }
 
-    /// Returns what the programs at sockets make of a connection of a process of this node, its pods included.
+    /// Returns the effect of the programs at sockets on a connection of a process of this node, its pods included.
     fn at_socket(&self, bpf: &Bpf, question: Question<'_>) -> Option<Fault> {
         let flow = question.flow;
         if flow.established
@@ -184,7 +183,7 @@ impl Judge<'_> {
         )))
     }
 
-    /// Returns what the first program of a proxy at a link makes of a packet.
+    /// Returns the effect of the first program of a proxy at a link on a packet.
     fn at_link(&self, bpf: &Bpf, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if bpf.links().is_err()
             && let Some(gap) = self.node.unread_ebpf()
@@ -300,7 +299,7 @@ impl Judge<'_> {
         xdp().or(without_qdisc).or_else(by_qdisc)
     }
 
-    /// Returns the key to look up in a map for the connection: at a link that of the packet with `outcome`, else that at
+    /// Returns the key of the connection in a map: at a link the key of the packet with `outcome`, else the key at
     /// `connect()`.
     fn sought(&self, question: Question<'_>, outcome: Option<&Outcome>) -> Sought {
         let flow = question.flow;

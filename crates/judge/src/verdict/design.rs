@@ -15,8 +15,8 @@ use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::Port;
 
-/// Returns whether every way of `cell` that fails, one at least, does so because the Service's own settings ask for it, or
-/// NetworkPolicies: source ranges, or a Local policy, by what kube-proxy programs for it. `service` is the one with `port`.
+/// Returns whether at least one way of `cell` fails, and all ways that fail do so by design: the Service's source ranges or
+/// Local policy, as kube-proxy programs them, or NetworkPolicies ask for it. `service` has `port`.
 pub fn is_by_design(
     node: &NodeSnapshot<'_>,
     service: Option<&Service>,

@@ -12,7 +12,7 @@ use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::{PolicyRule, Route};
 
-/// Returns the widest known range of pods with `addr`: that of all nodes, if it is known.
+/// Returns the widest known range of pods with `addr`: the range of all nodes, if known.
 pub(super) fn pods_with(node: &NodeSnapshot<'_>, addr: IpAddr) -> Option<Cidr> {
     let known = ranges_of_all_pods(node).into_iter();
     known
@@ -111,7 +111,7 @@ impl Diversion {
 }
 
 impl Judge<'_> {
-    /// Returns the route by which packets to `end` leave, as what diverts them.
+    /// Returns the route by which packets to `end` leave, as the object that diverts them.
     pub fn diverting_route(&self, end: SocketAddr) -> Option<Diversion> {
         let found = self.router.found(Lookup::to(Asked::new(end.ip(), None)));
         let route = found.ok()?.filter(|route| route.destination.prefix > 0)?;
@@ -204,7 +204,7 @@ impl<'n> Ways<'n> {
     }
 }
 
-/// Returns a routing policy rule in words, with what its table does with all other packets.
+/// Returns a routing policy rule in words, with the effect of its table on all other packets.
 fn policy_rule(node: &NodeSnapshot<'_>, rule: &PolicyRule) -> String {
     let words = format!("routing policy rule {} ({rule})", rule.priority);
     let Some(table) = rule.table.as_ref().filter(|_| rule.action.is_empty()) else {

@@ -221,8 +221,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns the fault of an endpoint whose address is one of a Service: a connection is translated once. In mode ipvs the node
-    /// itself has the addresses of all Services, in the others a machine outside of it may have those that are no cluster IPs.
+    /// Returns the fault of an endpoint with the address of a Service: a connection is translated once. In mode ipvs the node
+    /// itself has the addresses of all Services. In the other modes a machine outside may have them, except cluster IPs.
     fn service_as_endpoint(
         &self,
         question: Question<'_>,
@@ -730,8 +730,8 @@ impl Judge<'_> {
     }
 }
 
-/// Returns the addresses that `NodeLocal` DNS should have on this node and that no link has, with its pod. kube-proxy serves those
-/// of Services instead.
+/// Returns the addresses that `NodeLocal` DNS should have on this node and that no link has, with its pod. If they are addresses
+/// of Services, kube-proxy serves them instead.
 pub fn lost_dns<'n>(node: &'n NodeSnapshot<'_>) -> Result<Vec<(&'n Pod, IpAddr)>, Gap> {
     let here = node.name().ok();
     let pods = node.pods()?.iter();

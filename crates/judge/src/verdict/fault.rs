@@ -248,7 +248,7 @@ pub enum Odd {
         /// The ranges.
         ranges: Vec<Cidr>,
     },
-    /// Only the default route leads to its pods, while those of other Nodes have routes by these Nodes' addresses.
+    /// Only the default route leads to its pods, while pods of other Nodes have routes by the addresses of their Nodes.
     Default,
     /// The link is of a network plugin that does not run on this node.
     LeftOver {

@@ -36,8 +36,8 @@ const MOST_NAMED: usize = 4;
 pub(super) struct Insides<'n> {
     /// `None` for an address that several have.
     by_address: OnceCell<Result<HashMap<IpAddr, Option<&'n PodNetwork>>, Gap>>,
-    /// Why packets to an address and port, from another address, are not answered; for those that something has translated, and those
-    /// from outside, apart.
+    /// The reason why packets to an address and port, from another address, are not answered; separately for translated packets and
+    /// for packets from outside.
     known: RefCell<HashMap<Ask, Option<Fault>>>,
     /// Whether rules of a pod set the type of service of packets.
     types: RefCell<HashMap<IpAddr, bool>>,
@@ -145,7 +145,7 @@ impl Judge<'_> {
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
     }
 
-    /// Returns `flow` with what the network of its client gives its packets.
+    /// Returns `flow` with the marks and fields that the network of its client gives its packets.
     pub fn as_sent(&self, flow: Flow) -> Flow {
         let client = flow.source.filter(|_| flow.entry == Entry::Pod);
         let Some((client, network)) = client.and_then(|client| {
@@ -706,7 +706,7 @@ impl<'p> Inside<'p> {
         let mut faults = outcomes.iter().map(|outcome| {
             let end = SocketAddr::from(outcome.destination);
             let fault = self.fault(&node, outcome, comes.proto, false);
-            // Rules may send it to another port, as those of service meshes do.
+            // Rules may send it to another port, as service meshes do.
             let is_here = self.network.addresses.contains(&end.ip());
             fault
                 .or_else(|| is_here.then(|| self.deaf(comes.proto, at, end))?)
@@ -716,7 +716,7 @@ impl<'p> Inside<'p> {
     }
 
     /// Returns why the pod's network, `node`, stops the packets after the first one of the connection that `opens` with `outcome`:
-    /// the replies, which enter at `from`, or what the client sends then.
+    /// the replies, which enter at `from`, or later packets of the client.
     fn answer<'s>(
         &self,
         node: &'s NodeSnapshot<'s>,
@@ -828,7 +828,7 @@ impl<'p> Inside<'p> {
     }
 
     /// Returns the way of packets to `to`, from the pod's address if they are `bound` to it; `None` if its routes are not read, as
-    /// those of files of a process.
+    /// with the files of a process.
     fn way(&self, to: IpAddr, bound: bool) -> Option<Decision> {
         let node = NodeSnapshot::new(&self.network.evidence);
         node.routes().ok()?;
@@ -840,7 +840,7 @@ impl<'p> Inside<'p> {
         Some(Router::new(&node).decide(lookup))
     }
 
-    /// Returns whether a routing policy rule of the pod's network asks for a mark, and a rule there marks what the pod sends to `to`.
+    /// Returns whether a routing policy rule of the pod's network asks for a mark, and a rule there marks the pod's packets to `to`.
     fn marks(&self, to: IpAddr) -> bool {
         let node = NodeSnapshot::new(&self.network.evidence);
         let rules = node.rules();
@@ -1008,7 +1008,7 @@ impl<'p> Inside<'p> {
                 .as_ref()
                 .is_some_and(|links| !links.all.iter().any(is_vm));
         let sockets = node.sockets().ok().filter(|_| has_sockets)?;
-        // A socket that is bound to a link takes what comes in by that.
+        // A socket that is bound to a link takes packets that enter by this link.
         let by = self
             .own_link()
             .map(|link| (&*link.name, link.master.as_deref()));

@@ -83,7 +83,7 @@ pub struct Judge<'n> {
     /// Addresses to which clients on the node have no port left.
     pub(super) last_ports: LastPorts,
     pub(super) masqueraded: Masqueraded,
-    /// By family, what the clients are chosen from: without the slices, and with them.
+    /// By family, the addresses from which clients are chosen: without the slices, and with them.
     pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
     /// By family, what follows replies.
     pub(super) back: [OnceCell<Box<Kept<'n>>>; 2],
@@ -93,7 +93,7 @@ pub struct Judge<'n> {
     pub(super) neighbours: RefCell<HashMap<(IpAddr, String), Option<Fault>>>,
     /// Packets after the first ones: replies that arrive, and those that were followed.
     pub(super) replies: RefCell<Replies>,
-    /// By family, whether rules may treat packets of a connection that is there worse than those that open it.
+    /// By family, whether rules may treat packets of an established connection worse than the packets that open one.
     pub(super) told: [OnceCell<bool>; 2],
     /// Follows packets to other nodes, if their states are given.
     pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
@@ -149,7 +149,7 @@ impl<'n> Judge<'n> {
         }
     }
 
-    /// Says that the rules of `family` are read in parts, of which those that `unread` names could not be read.
+    /// Says that the rules of `family` are read in parts, and that the parts in `unread` could not be read.
     pub fn reads_parts(&mut self, family: Family, unread: Option<&String>) {
         let at = usize::from(family == Family::V6);
         self.lacks_own[at] = unread.is_some();
@@ -178,7 +178,7 @@ impl<'n> Judge<'n> {
         of.as_ref().ok().copied().flatten()
     }
 
-    /// Returns what happens to the connection, whose first packet has these `outcomes`.
+    /// Returns the fate of the connection, whose first packet has these `outcomes`.
     pub fn judge(&self, question: Question<'_>, outcomes: &[Outcome]) -> Verdict {
         let kept = self.inside_client(question);
         let judged = outcomes.iter().map(|outcome| {
@@ -377,7 +377,8 @@ impl<'n> Judge<'n> {
         doubt
     }
 
-    /// Returns which rules of `family` may exist and are not read: those of packets, and of routing if there are tables that only they use.
+    /// Returns the rules of `family` that may exist and are not read: rules of packets, and routing policy rules if there are tables that
+    /// only they use.
     pub fn unread(&self, family: Family) -> Option<&Missing> {
         self.unread[usize::from(family == Family::V6)].as_ref()
     }
@@ -747,7 +748,8 @@ fn stopped(question: Question<'_>, outcome: &Outcome) -> Fault {
     }
 }
 
-/// Returns which rules of `family` may exist and are not read: those of packets, and of routing if there are tables that only they use.
+/// Returns the rules of `family` that may exist and are not read: rules of packets, and routing policy rules if there are tables that
+/// only they use.
 fn unread(node: &NodeSnapshot<'_>, family: Family) -> Option<Missing> {
     let missing = |what, gap: Gap| Some(Missing::Gap { what, gap });
     let routes = node.routes().into_iter().flat_map(|routes| &routes.all);
@@ -785,7 +787,7 @@ fn unread(node: &NodeSnapshot<'_>, family: Family) -> Option<Missing> {
             "ip6table_filter",
         ],
     };
-    // A kernel without loadable modules has built in what it has, and not every one lists that.
+    // A kernel without loadable modules has all its modules built in, and not every kernel lists them.
     let is_monolithic = node
         .evidence()
         .text(Item::Modules)

@@ -18,7 +18,8 @@ pub struct Limit {
     pub limit: String,
     /// Whether all clients share it.
     pub is_shared: bool,
-    /// Whether usual traffic exceeds it, or has exceeded it: that of all clients, or that of one whose own limit is low.
+    /// Whether usual traffic exceeds it, or has exceeded it: the traffic of all clients, or of one client whose own
+    /// limit is low.
     pub is_usual: bool,
     /// The number of packets beyond the limit, if a counter shows it.
     pub exceeded: Option<u64>,
@@ -59,8 +60,8 @@ impl Limit {
 }
 
 impl Judge<'_> {
-    /// Returns the fault of those connections that exceed a limit with which the packet works. A high limit of each client's own is for
-    /// those that flood.
+    /// Returns the fault of the connections that exceed a limit, where the packet itself works. A high limit for each client is only
+    /// exceeded by a flood.
     pub(super) fn limited(&self, question: Question<'_>, outcomes: &[Outcome]) -> Option<Fault> {
         let family = Family::of(question.flow.destination);
         outcomes.iter().find_map(|outcome| {
@@ -71,8 +72,8 @@ impl Judge<'_> {
     }
 }
 
-/// Returns how many packets `rule` has dropped beyond a limit: one of its own, or that of the rule before it, which takes the same
-/// packets. `None` if others meet it, too, or its counter is not shown.
+/// Returns how many packets `rule` has dropped beyond a limit: its own limit, or that of the rule before it, which takes the same
+/// packets. `None` if other packets meet it, too, or its counter is not shown.
 fn beyond(rule: &Rule, node: &NodeSnapshot<'_>) -> Option<u64> {
     let at = rule.number.checked_sub(1)?;
     if let Some((family, name)) = rule.table.split_once(' ').filter(|_| rule.is_nft()) {
@@ -103,7 +104,8 @@ fn is_limit(of: &Match<'_>) -> bool {
     }
 }
 
-/// Returns whether `before`, without its limit, takes the packets that `own` takes, so that only those beyond the limit get to it.
+/// Returns whether `before`, without its limit, takes the packets that `own` takes. If so, only packets beyond the limit reach
+/// `own`.
 fn same_saved(before: &Saved<'_>, own: &Saved<'_>) -> bool {
     let is_end = matches!(before.target, Some(Target::Accept | Target::Return));
     let others = before.matches.iter().filter(|matched| !is_limit(matched));

@@ -83,7 +83,7 @@ impl Judge<'_> {
         Some(Fault::Obstacle(Box::new(broken)))
     }
 
-    /// Returns the link called `name`, or that of `pod` behind it, if it carries nothing.
+    /// Returns the link `name`, or the link of `pod` behind it, if it carries nothing.
     fn broken(&self, name: &str, pod: Option<IpAddr>) -> Option<Obstacle> {
         let links = &self.node.links().ok()?.all;
         let first = links.iter().find(|link| link.name == name)?;

@@ -99,7 +99,7 @@ type Taken = HashMap<SocketAddr, BTreeMap<u16, bool>>;
 /// The addresses to which no port is left, once they are asked for.
 pub(super) type LastPorts = OnceCell<UsedUp>;
 
-/// The first port that masquerading gives to a connection from a port above it: those below are for programs with privileges.
+/// The first port that masquerading gives to a connection from a port above it: lower ports are for programs with privileges.
 const FIRST_MASQUERADED: u16 = 1024;
 
 /// How many ports masquerading has for one address towards one endpoint.
@@ -206,7 +206,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the ports of clients with `address`: those of the node, or of the pod that has it.
+    /// Returns the source ports of clients with `address`: the range of the node, or of the pod with the address.
     fn ports_of_client(&self, address: IpAddr) -> Option<LocalPorts> {
         if self.places.own(address).is_some() {
             return LocalPorts::read(self.node).ok();

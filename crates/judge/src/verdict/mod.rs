@@ -231,12 +231,12 @@ impl Verdict {
         })
     }
 
-    /// Returns the first fault in words; where it is not known whether the packets with `outcomes` meet it, with what decides that.
+    /// Returns the first fault in words, with the condition where it is unknown whether the packets with `outcomes` meet it.
     pub fn reason(&self, outcomes: &[Outcome]) -> Option<String> {
         let first = *self.faults().first()?;
         let mut ways = outcomes.iter().zip(&self.ways);
         let of_way = ways.find(|(_, way)| way.fault.as_ref() == Some(first));
-        // A fault that is a gap of the sets says what decides.
+        // A fault that is a gap of the sets names the condition itself.
         let is_of_sets = matches!(first, Fault::Unknown(Missing::Gap { gap, .. }) if gap.item() == Some(Item::Ipset));
         let when = of_way.filter(|_| self.fate == Fate::Unknown && !is_of_sets);
         let when = when.map_or_else(String::new, |(outcome, _)| conditions(&outcome.when));
@@ -278,7 +278,7 @@ pub const fn is_decided(when: &Assumption) -> bool {
     )
 }
 
-/// Returns what the end of packets depends on, as it follows that end: `, if …`.
+/// Returns the condition of an end of packets, as text after it: `, if …`.
 pub fn conditions(when: &[Assumption]) -> String {
     let all = when.iter().filter_map(|when| match when {
         Assumption::Answer { question, holds } => {

@@ -170,7 +170,7 @@ impl Judge<'_> {
         of.any(|neighbour| neighbour.permanent && self.is_foreign(all, neighbour))
     }
 
-    /// Returns the result of `find` for the next hop of the packet, else for that of its reply.
+    /// Returns the result of `find` for the next hop of the packet, else for the next hop of its reply.
     pub(super) fn on_the_way<T>(
         &self,
         question: Question<'_>,
@@ -197,7 +197,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns whether no network plugin is known to write such an entry: those of bridges and of physical links are learnt.
+    /// Returns whether no network plugin is known to write such an entry: entries of bridges and physical links are learnt.
     fn is_foreign(&self, all: &Neighbours, entry: &Neighbour) -> bool {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         let Some(link) = links.iter().find(|link| link.name == entry.link) else {

@@ -231,8 +231,8 @@ pub enum Obstacle {
         /// The other Node.
         node: String,
     },
-    /// The next hop of the packets or of their replies is a node that does not see the other direction, and so drops those that follow
-    /// as invalid.
+    /// The next hop of the packets or of their replies is a node that does not see the other direction, so it drops later packets as
+    /// invalid.
     ThirdNode {
         /// The Node.
         node: String,
@@ -254,7 +254,7 @@ pub enum Obstacle {
         /// The rule.
         by: Box<By>,
     },
-    /// Rules stop the packets in which a tunnel carries those of pods.
+    /// Rules stop the tunnel's packets, which carry packets of pods.
     Tunnel {
         /// The tunnel's link.
         link: String,
@@ -278,7 +278,7 @@ pub enum Obstacle {
         /// The pod that sends them, and a process there; `None` for the node.
         pod: Option<(IpAddr, u32)>,
     },
-    /// The program at an endpoint takes no connections: those that wait for it fill its queue.
+    /// The program at an endpoint takes no connections: waiting ones fill its queue.
     FullQueue {
         /// The endpoint.
         at: SocketAddr,
@@ -383,7 +383,7 @@ pub enum Obstacle {
         /// The pod, as `NAMESPACE/NAME`.
         pod: String,
     },
-    /// The node no longer has the address of its Node, to which other nodes send what its pods are to get.
+    /// The node no longer has the address of its Node, to which other nodes send packets for its pods.
     HomeGone {
         /// The address.
         address: IpAddr,
@@ -417,7 +417,8 @@ pub enum Obstacle {
         /// Where they end: elsewhere if a rule redirects them.
         end: SocketAddr,
     },
-    /// The tunnel's link of a node has another MAC than its Node announces, or two have the same: it discards what comes by the tunnel.
+    /// The tunnel's link of a node has another MAC than its Node announces, or two links have the same: the node discards packets of
+    /// the tunnel.
     TunnelMac {
         /// The Node that announces it.
         node: String,
@@ -520,8 +521,7 @@ pub enum Obstacle {
         /// Whether it stops the replies.
         reply: bool,
     },
-    /// The node itself, or another pod, has the address of a pod: the kernel discards what comes from that address, and keeps what is sent
-    /// to it.
+    /// The node itself, or another pod, has the address of a pod: the kernel discards packets from the address, and keeps packets to it.
     Taken {
         /// The pod's address.
         address: IpAddr,
@@ -556,9 +556,10 @@ pub enum TunnelState {
     Down,
     /// No route leads to the pods by it.
     NoRoute,
-    /// The Nodes need no tunnel, and no route leads to the pods by this address, that of their Node.
+    /// The Nodes need no tunnel, and no route leads to the pods by this address of their Node.
     NoGateway(IpAddr),
-    /// It has another VNI than the other Node announces, and no other link has that one: each discards what the other sends.
+    /// It has another VNI than the other Node announces, and no link has the announced one: each node discards the packets
+    /// of the other.
     OtherNetwork {
         /// The VNI of the link.
         own: u64,
@@ -652,7 +653,8 @@ pub struct Pass {
     pub family: Family,
     /// The packets.
     pub packets: Accepted,
-    /// The command that accepts packets before the rule: those of [pods](crate::trace::PODS), or those that it stops.
+    /// The command that accepts packets before the rule: packets of [pods](crate::trace::PODS), or the packets that it
+    /// stops.
     pub before: String,
     /// The range of the pods, if kube-proxy's configuration has it.
     pub pods: Option<Cidr>,
@@ -670,7 +672,7 @@ impl Pass {
     }
 }
 
-/// Returns how to accept the packets of pods before `rule`: in a chain of forwarded packets, those to them, too.
+/// Returns how to accept the packets of pods before `rule`; in a chain of forwarded packets, also the packets to pods.
 fn passes(rule: &Rule, family: Family, node: &NodeSnapshot<'_>) -> Vec<Pass> {
     let packets = if rule.is_of_forward(node) {
         &[Accepted::FromPods, Accepted::ToPods][..]
@@ -682,8 +684,8 @@ fn passes(rule: &Rule, family: Family, node: &NodeSnapshot<'_>) -> Vec<Pass> {
         .collect()
 }
 
-/// Returns whether `rule` holds back what no NetworkPolicy allows. Those that a network plugin has left behind are no policies, nor are
-/// those that apply a pod's policies to the whole node.
+/// Returns whether `rule` holds back packets that no NetworkPolicy allows. A rule that a network plugin has left behind is no policy,
+/// nor is one that applies a pod's policies to the whole node.
 pub(super) fn is_of_policy(rule: &Rule, maker: Maker, node: &NodeSnapshot<'_>) -> bool {
     rule.is_of_policy(node)
         && node.agent_of(rule.maker(node, maker)) != Some(Agent::Gone)

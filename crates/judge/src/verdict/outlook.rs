@@ -1,4 +1,4 @@
-//! The verdicts of two modes side by side: what happens to connections if kube-proxy switches?
+//! The verdicts of two modes side by side: the fate of connections if kube-proxy switches.
 
 use std::net::SocketAddr;
 

@@ -37,7 +37,7 @@ pub(super) struct Peers {
     by_pod: HashMap<IpAddr, String>,
     /// By family, the length of ranges to which routes lead by the address of a Node; without such routes, none.
     lengths: [Option<u8>; 2],
-    /// The gateways that lead elsewhere than to the pods of a Node: those of default routes, and other Nodes.
+    /// The gateways that lead elsewhere than to the pods of a Node: gateways of default routes, and other Nodes.
     gateways: HashSet<IpAddr>,
 }
 
@@ -273,7 +273,7 @@ impl Judge<'_> {
     fn out_of_range(&self, address: SocketAddr, peer: &Peer) -> Option<Odd> {
         let addr = address.ip();
         let peers = self.peers();
-        // The address of a client may be one that no pod has, and pods in the host's network have that of a node.
+        // The address of a client may belong to no pod, and pods in the host's network have the address of a node.
         let is_pod = address.port() != 0 || peers.by_pod.contains_key(&addr);
         let mut ranges = peer.ranges.clone();
         ranges.retain(|range| range.family() == Family::of(addr));
@@ -503,7 +503,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the address of `own`, the Node of this machine, in `family` that the machine does not use, if it uses none of those.
+    /// Returns the address of `own`, the Node of this machine, in `family`, if the machine uses none of the Node's addresses.
     pub(super) fn home_gone_in(&self, own: &Node, family: Family) -> Option<HomeGone<'_>> {
         home_gone(own, self.node, family)
     }
@@ -583,7 +583,7 @@ impl Judge<'_> {
     }
 }
 
-/// Returns the address of the Node `own` in `family` that its machine does not use, if it uses none of those.
+/// Returns the address of the Node `own` in `family`, if its machine uses none of the Node's addresses.
 pub fn home_gone<'n>(
     own: &Node,
     node: &'n NodeSnapshot<'n>,
@@ -624,8 +624,8 @@ pub fn home_gone<'n>(
     })
 }
 
-/// Returns the names of the links of `node` that lead to other machines and are no ports of others: those of pods and containers, and
-/// tunnels, do not.
+/// Returns the names of the links of `node` that lead to other machines and are no ports of other links. Links of pods and
+/// containers, and tunnels, do not lead to other machines.
 fn outward<'n>(node: &'n NodeSnapshot<'n>) -> HashSet<&'n str> {
     let Ok(links) = node.links() else {
         return HashSet::default();

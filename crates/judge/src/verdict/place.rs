@@ -89,7 +89,8 @@ pub(super) struct Places<'n> {
     services: HashMap<IpAddr, String>,
     /// The ranges of cluster IPs.
     service_ranges: Vec<Cidr>,
-    /// The ranges of this node's pods: those of its Node; without any, those that routes and the pods' addresses show.
+    /// The ranges of this node's pods: the ranges of its Node, or else the ranges that routes and the pods' addresses
+    /// show.
     pub(super) pods_here: Vec<Cidr>,
     /// Whether that are all of them.
     is_whole: bool,
@@ -273,7 +274,7 @@ impl<'n> Places<'n> {
         Ok(all.any(|at| at.address.parse() == Ok(addr)))
     }
 
-    /// Returns the links with an address of this node's Node object: those that lead to other nodes.
+    /// Returns the links with an address of this node's Node object, which lead to other nodes.
     pub(super) fn links_of_node(&self) -> BTreeSet<&'n str> {
         let all = self
             .object
@@ -360,7 +361,7 @@ impl<'n> Places<'n> {
             };
             nodes.map(of).collect()
         });
-        // Without another Node, the list need not be that of the whole cluster.
+        // Without another Node, the list may not show the whole cluster.
         let is_whole = reports.len() > 1;
         let known = reports.get(name).copied();
         known.or(is_whole.then_some(Reports::Gone))
@@ -371,8 +372,8 @@ impl<'n> Places<'n> {
         self.holders.get_or_init(|| self.all_holders()).get(&addr)
     }
 
-    /// Returns the running pods that have `addr` if there are several, as `NAMESPACE/NAME`. Those on Nodes that do not report do not
-    /// count, nor those that are being deleted.
+    /// Returns the running pods that have `addr` if there are several, as `NAMESPACE/NAME`. Pods on Nodes that do not report do not
+    /// count, nor pods that are being deleted.
     pub(super) fn sharing(&self, addr: IpAddr) -> &[String] {
         let shared = self.shared.get_or_init(|| {
             let mut all = HashMap::<_, Vec<_>>::default();

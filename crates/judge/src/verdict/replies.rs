@@ -1,5 +1,5 @@
-//! Whether the rules and routes of this node let the packets after the first one through: the replies, and what the client sends
-//! once the connection is there.
+//! Whether the rules and routes of this node let the packets after the first one through: the replies, and the client's packets
+//! of the established connection.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -94,8 +94,7 @@ impl<'n> Judge<'n> {
         })
     }
 
-    /// Returns what happens to the connection through `world`, whose rules may be others than those of the node: its outcomes, and
-    /// the verdict on it.
+    /// Returns the outcomes of the connection through `world`, whose rules may differ from the node's, and the verdict on it.
     pub fn judge_in(
         &self,
         world: &World<'_, '_>,
@@ -136,7 +135,8 @@ impl<'n> Judge<'n> {
             .then(|| self.reply_from(question, outcome, entry))
     }
 
-    /// Returns the reply to a packet with `outcome`, which enters at `entry`, with what the networks that it passed before gave it.
+    /// Returns the reply to a packet with `outcome`, which enters at `entry`, with the marks and fields that it got in the networks
+    /// before.
     pub(super) fn reply_from(
         &self,
         question: Question<'_>,
@@ -159,7 +159,8 @@ impl<'n> Judge<'n> {
         reply
     }
 
-    /// Returns `way` with what this node does to the packets after the first one, unless that one fails already.
+    /// Returns `way` with the effect of this node on the packets after the first one, unless the first one fails
+    /// already.
     pub(super) fn with_further(&self, question: Question<'_>, outcome: &Outcome, way: Way) -> Way {
         // Rules that are not read may translate the packet, and with it the reply; and the node may have no address to send from.
         let is_open = outcome.sent_from.is_unspecified() || self.unread[index(question)].is_some();
@@ -217,7 +218,7 @@ impl<'n> Judge<'n> {
         same.is_some_and(|out| self.ports(out).next().is_some())
     }
 
-    /// Returns what follows packets of `family` other than first ones through the node.
+    /// Returns the walk for packets of `family` other than first ones.
     pub(super) fn back(&self, family: Family) -> &Kept<'n> {
         let walks = &self.back[usize::from(family == Family::V6)];
         walks.get_or_init(|| Box::new(Kept::new(self.node, family)))
@@ -341,8 +342,8 @@ fn untracking(of: &Outcome) -> Option<&Hop> {
     hops.find(|hop| !is_routed && hop.effect == Effect::Untrack)
 }
 
-/// Lets `follow` follow `reply` and the packets after it, of which the client sends `sent`, each with the marks that those before it
-/// leave on the connection, until it returns none.
+/// Lets `follow` follow `reply` and the packets after it until it returns none. The client sends `sent`. Each packet has the marks
+/// that earlier packets leave on the connection.
 pub(super) fn follow_on<E>(
     reply: &Reply,
     sent: Option<Flow>,
@@ -382,7 +383,8 @@ pub(super) fn follow_on<E>(
     Ok(())
 }
 
-/// Returns those of `all`, the outcomes of a later packet, that are of the connections whose first packet had `outcome`.
+/// Returns the outcomes in `all`, which are of a later packet, that belong to connections whose first packet had
+/// `outcome`.
 fn of_way<'o>(
     packet: &Further,
     all: &'o [Outcome],
@@ -468,8 +470,8 @@ pub(super) fn reply(
     }
 }
 
-/// Returns whether both IPVS and conntrack follow the connection, which only IPVS translates: without the reply, conntrack takes what
-/// the client sends next for another connection, and gives that another source port. Datagrams are of one connection all the same.
+/// Returns whether both IPVS and conntrack follow the connection, which only IPVS translates. Without the reply, conntrack takes the
+/// client's next packet for another connection, and gives it another source port. Datagrams are of one connection all the same.
 fn tracks_twice(node: &NodeSnapshot<'_>, question: Question<'_>) -> bool {
     let sysctl = node.sysctl().ok();
     let tracks = sysctl.and_then(|all| all.get("net.ipv4.vs.conntrack"));

@@ -122,13 +122,14 @@ impl Judge<'_> {
         pods
     }
 
-    /// Returns whether NetworkPolicies restrict the pod with `addr`: it stands for no others, and what it may not do is meant.
+    /// Returns whether NetworkPolicies restrict the pod with `addr`. Such a pod stands for no others, and its limits are by
+    /// design.
     pub(super) fn is_restricted(&self, addr: IpAddr) -> bool {
         self.policed().get(&addr) == Some(&true)
     }
 
-    /// Returns this node's pods whose packets pass a chain that lets only those out which a NetworkPolicy allows, and whether that is in
-    /// force: a network plugin may have left it behind.
+    /// Returns this node's pods whose packets pass a chain that lets only packets out that a NetworkPolicy allows, and whether the chain
+    /// is in force: a network plugin may have left it behind.
     pub(super) fn policed(&self) -> &HashMap<IpAddr, bool> {
         self.policed.get_or_init(|| {
             let pods = Pods::of(self.node, &[]).running_here().into_iter();

@@ -38,7 +38,7 @@ pub struct Surveyed {
     pub left_to: Option<Box<str>>,
     /// Why it is unknown whether it works, although all of its connections that can be followed do.
     pub beyond: Option<String>,
-    /// Whether a load balancer with a name, which the evidence of a cluster never shows, is that reason.
+    /// Whether the reason is a load balancer with a name, which the evidence of a cluster never shows.
     pub has_hidden_balancer: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct Brief {
     pub failing: f64,
     /// Why they fail, or why that is unknown.
     pub fault: Option<Fault>,
-    /// Why it is unknown whether they work, if it is, with what decides that.
+    /// The reason why it is unknown whether they work, if it is, with the condition that decides.
     pub doubt: Option<String>,
     /// Whether the Service's own settings keep the client out.
     pub by_design: bool,
@@ -120,7 +120,7 @@ impl Surveyed {
         self.has_hidden_balancer && !self.is_open()
     }
 
-    /// Returns whether it is unknown what happens to some of the connections.
+    /// Returns whether the fate of some connections is unknown.
     fn is_open(&self) -> bool {
         let mut cells = self.cells.iter();
         self.cells.is_empty() || cells.any(|cell| cell.fate == Fate::Unknown)
@@ -302,7 +302,7 @@ pub struct Failing {
     pub clients: Vec<Client>,
 }
 
-/// Returns why no connection from a pod of this node is among those from `clients`, if that is because the pods are not known.
+/// Returns why `clients` have no connection from a pod of this node, if the reason is that the pods are unknown.
 pub fn unasked(
     node: &NodeSnapshot<'_>,
     clients: impl IntoIterator<Item = Client>,

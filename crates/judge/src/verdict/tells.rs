@@ -37,7 +37,7 @@ pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
 }
 
 /// Returns whether a statement of nft looks at the state or the mark of the connection, at the flags of TCP, or at the size, or writes
-/// what later packets find.
+/// data that later packets find.
 fn asks_which(statement: &Statement) -> bool {
     fn is_asked(of: &Expr) -> bool {
         match of {

@@ -1,4 +1,4 @@
-//! Routes by a third node: one that sees only one direction of a connection, and whose kube-proxy drops what follows as invalid.
+//! Routes by a third node, which sees only one direction of a connection, so that its kube-proxy drops later packets as invalid.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,5 +1,5 @@
-//! Tunnels to other nodes: the addresses that Nodes announce for them, of which one that two Nodes have leads to neither; and the
-//! packets in which a tunnel carries those of pods, which pass the rules of the node as its own.
+//! Tunnels to other nodes: the addresses that Nodes announce for them (an address of two Nodes leads to neither), and the
+//! tunnel's own packets, which carry packets of pods and pass the rules of the node as its own.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -440,7 +440,7 @@ impl Judge<'_> {
             .filter(|_| !self.ends_here(outcome))?;
         let gone = |family| self.home_gone_in(own, family);
         let family = Family::of(outcome.destination.0);
-        // A tunnel may carry packets of one family in those of the other.
+        // A tunnel may carry packets of one family in packets of the other.
         let is_carried = outcome.leaves_by().is_some_and(|link| self.is_tunnel(link));
         let gone = if is_carried {
             let has_one = |at: &IpAddr| gone(Family::of(*at)).is_none();
@@ -488,7 +488,7 @@ fn carrier<'l>(out: &str, links: &'l [Link]) -> Option<&'l Link> {
     all.next().filter(|_| all.next().is_none())
 }
 
-/// Returns the protocol and the port of the packets in which `link` carries those of pods; `None` if they are not known.
+/// Returns the protocol and the port of the tunnel's packets at `link`; `None` if unknown.
 fn carried_by(link: &Link) -> Option<(Proto, u16)> {
     match link.kind.as_str() {
         "vxlan" | "geneve" | "wireguard" => {

@@ -272,8 +272,8 @@ impl Advice {
         }
     }
 
-    /// Returns whether its output decides what to do next: that of a command that lists what blocks a switch or an upgrade, or reads
-    /// the node again.
+    /// Returns whether its output decides the next step: the command lists the obstacles to a switch or an upgrade, or reads the
+    /// node again.
     pub fn decides(&self) -> bool {
         let Self::Kpx(words) = self else {
             return false;

@@ -1,7 +1,7 @@
 //! A check over several sources: the findings of those that were read, and the gaps of the others.
 //!
-//! A finding stays one if another source is missing; what was not read is noted beside it. Without a finding, the first source
-//! that was not read makes the check unknown.
+//! A finding stays a finding if another source is missing; the missing source is noted beside it. Without a finding, the first
+//! missing source makes the check unknown.
 
 use crate::check::{Finding, Proof, Verdict};
 use kpx_node::evidence::Gap;

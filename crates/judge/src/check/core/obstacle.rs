@@ -750,7 +750,8 @@ fn tunnel_fix(by: &By, (proto, port): (Proto, u16), peer: IpAddr, incoming: bool
     }
 }
 
-/// Returns the command that accepts packets of `family` before rule `by`: those of the match `iptables`, or in nftables of `nft`.
+/// Returns the command that accepts packets of `family` before rule `by`. The packets are those that match `iptables`, or `nft`
+/// in nftables.
 fn accepting(by: &By, family: Family, iptables: &str, nft: &str) -> Option<String> {
     let pass = by.passes.iter().find(|pass| pass.family == family)?;
     let of_pods = format!("{} saddr {PODS}", family.nft_name());

@@ -44,8 +44,8 @@ impl<'n> Paths<'n> {
         }
     }
 
-    /// Notes in `all` which rules on the path are not known. Returns whether the rules that may divert packets are known:
-    /// those of the iptables backend in use, and of nftables.
+    /// Notes in `all` the unknown rules on the path. Returns whether the rules that may divert packets are known: those
+    /// of the iptables backend in use, and of nftables.
     pub(in crate::check) fn note_unread(&self, facts: &Facts<'_>, all: &mut Collector) -> bool {
         let in_use = all.read(facts.node.saved(IptablesBackend::InUse, self.family));
         all.read(idle_rules(facts, self.family));

@@ -410,7 +410,7 @@ fn source_fix(by: &By) -> Option<Fix> {
     })
 }
 
-/// Returns what to do about `limit`, beyond which the rule drops connections.
+/// Returns the fix for `limit`, beyond which the rule drops connections.
 pub fn limit_fix(limit: &Limit, by: &By) -> Fix {
     let text = if limit.is_shared {
         "All clients share the limit, so it does not protect from one client that floods. Where the rule is configured, raise \

@@ -13,7 +13,7 @@ pub fn get_slices(service: &str) -> String {
     format!("get endpointslices -l kubernetes.io/service-name={service} -o yaml")
 }
 
-/// Returns the name of the slice that is called like those of `service` and names no Service.
+/// Returns the name of a slice that is named like the slices of `service` but belongs to no Service.
 pub(crate) fn unlabelled<'s>(service: &Service, slices: &'s [EndpointSlice]) -> Option<&'s str> {
     let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
     let mut all = slices.iter().map(|slice| (slice, &slice.metadata));
