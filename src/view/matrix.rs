@@ -70,10 +70,10 @@ impl Line {
             end,
             clients: CLIENTS.map(|(_, kinds)| {
                 let all = row.connections.iter();
-                let all = all.filter(|of| kinds.contains(&of.client));
+                let all = all.filter(|connection| kinds.contains(&connection.client));
                 let kept: Vec<Fate> = all
                     .clone()
-                    .filter(|of| !of.by_design)
+                    .filter(|connection| !connection.by_design)
                     .map(|connection| connection.fate)
                     .collect();
                 match (kept.as_slice(), all.count()) {

@@ -25,7 +25,10 @@ pub(super) async fn names(session: &Session, typed: &Typed) -> Vec<String> {
         Wanted::Object(view) => return objects(session, view, typed).await,
         Wanted::Namespace => {
             let all = all_services(session).await;
-            let all: BTreeSet<String> = all.into_iter().map(|of| of.metadata.namespace).collect();
+            let all: BTreeSet<String> = all
+                .into_iter()
+                .map(|service| service.metadata.namespace)
+                .collect();
             all.into_iter().collect()
         }
         Wanted::Node => nodes(session).await,
@@ -65,7 +68,7 @@ async fn services(session: &Session, begun: &str, namespace: Option<&str>) -> Ve
     let all = all_services(session).await;
     let all = all
         .into_iter()
-        .map(|of| (of.metadata.namespace, of.metadata.name));
+        .map(|service| (service.metadata.namespace, service.metadata.name));
     let all: Vec<(String, String)> = all
         .filter(|(of, _)| namespace.is_none_or(|only| of == only))
         .collect();
@@ -79,7 +82,7 @@ async fn services(session: &Session, begun: &str, namespace: Option<&str>) -> Ve
     let full = |(namespace, name): &(String, String)| format!("{kind}{namespace}/{name}");
     let mut found: Vec<String> = all
         .iter()
-        .filter(|of| namespace.is_none() && full(of).starts_with(begun))
+        .filter(|object| namespace.is_none() && full(object).starts_with(begun))
         .map(full)
         .collect();
     if rest.is_empty() && namespace.is_none() {
@@ -114,7 +117,10 @@ async fn ports(session: &Session, name: &str, namespace: Option<&str>, begun: &s
         }
     };
     let all = all_services(session).await;
-    let ports = all.iter().filter(is_it).flat_map(|of| &of.spec.ports);
+    let ports = all
+        .iter()
+        .filter(is_it)
+        .flat_map(|service| &service.spec.ports);
     let names = ports.map(|port| match port.name.as_str() {
         "" => format!("{name}:{}", port.port),
         port => format!("{name}:{port}"),

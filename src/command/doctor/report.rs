@@ -253,7 +253,7 @@ impl DoctorReport {
         let is_named = |failing: &&Failing| {
             self.findings.iter().any(|finding| {
                 let consequences = finding.consequences.iter();
-                let all = consequences.flat_map(|of| &of.services);
+                let all = consequences.flat_map(|consequence| &consequence.services);
                 let mut all = all.chain(&finding.services);
                 finding.severity == Severity::Error
                     && all.any(|service| service.whole().to_string() == failing.service)

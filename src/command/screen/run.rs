@@ -124,7 +124,9 @@ impl Screen {
                 },
                 Ask::Open(name) => {
                     // The states of other nodes are those of all nodes, and are read once.
-                    let others = reading.as_ref().and_then(|of| of.session.others.clone());
+                    let others = reading
+                        .as_ref()
+                        .and_then(|reading| reading.session.others.clone());
                     let first = first.beside(others);
                     let opened = async { load(open(&first, &name).await?).await };
                     let reads = format!("reading {name}");

@@ -142,7 +142,7 @@ struct Setting {
 /// Returns the words of the `options` that `matches` do not have.
 fn open(options: Vec<Setting>, matches: &ArgMatches) -> Vec<OsString> {
     let open = options.into_iter();
-    let open = open.filter(|of| !is_given(matches, &of.id));
+    let open = open.filter(|setting| !is_given(matches, &setting.id));
     open.flat_map(|setting| setting.words).collect()
 }
 

@@ -26,7 +26,8 @@ impl Left {
     /// Service, unless its address alone is excluded.
     fn has(&self, addr: IpAddr) -> bool {
         let mut excluded = self.excluded.iter().filter(|cidr| cidr.contains(addr));
-        excluded.any(|cidr| cidr.is_host() || !self.of_services.iter().any(|of| cidr.contains(*of)))
+        excluded
+            .any(|cidr| cidr.is_host() || !self.of_services.iter().any(|used| cidr.contains(*used)))
     }
 }
 

@@ -76,7 +76,7 @@ fn in_list(
     let seconds = port.and_then(|port| seconds(node, port));
     let recent = node.recent().ok()?;
     let mut all = recent.clients.iter();
-    let found = all.find(|of| of.list == name && of.addr == client)?;
+    let found = all.find(|entry| entry.list == name && entry.addr == client)?;
     Some(found.age? < f64::from(seconds?))
 }
 

@@ -102,7 +102,7 @@ impl Judge<'_> {
             // Virtual servers of other software have addresses of their own.
             Effect::Balance { .. } => self.node.addresses().is_ok_and(|known| {
                 let mut all = known.all.iter();
-                all.any(|of| of.link == DUMMY && of.addr.addr == flow.destination)
+                all.any(|own| own.link == DUMMY && own.addr.addr == flow.destination)
             }),
             _ => false,
         };
@@ -750,7 +750,7 @@ pub fn lost_dns<'n>(node: &'n NodeSnapshot<'_>) -> Result<Vec<(&'n Pod, IpAddr)>
     let services = node.services()?;
     let is_lost = |address: IpAddr| {
         let mut all = services.iter().flat_map(owner::addresses);
-        known.all.iter().all(|of| of.addr.addr != address) && all.all(|(_, at)| at != address)
+        known.all.iter().all(|own| own.addr.addr != address) && all.all(|(_, at)| at != address)
     };
     let lost = wanted.into_iter().filter(|(_, address)| is_lost(*address));
     Ok(lost.collect())

@@ -168,7 +168,7 @@ impl Judge<'_> {
             && gateway.is_none()
             && !self.is_tunnel(device)
             && let Some(range) =
-                shared.find(|own| peer.ranges.iter().any(|of| of.contains(own.addr)))
+                shared.find(|own| peer.ranges.iter().any(|pods| pods.contains(own.addr)))
         {
             let why = Odd::Shared { range: *range };
             return self.missing_way(
@@ -314,10 +314,10 @@ impl Judge<'_> {
         let is_direct = routes
             .iter()
             .filter(to_pod)
-            .any(|of| of.gateway == Some(by));
+            .any(|route| route.gateway == Some(by));
         let hider = routes.iter().filter(to_pod).find(is_taken);
         let hider = hider
-            .filter(|of| is_direct && of.gateway != Some(by))
+            .filter(|route| is_direct && route.gateway != Some(by))
             .cloned()
             .map(Box::new);
         let is_elsewhere = |remote: &IpAddr| {

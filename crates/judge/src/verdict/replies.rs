@@ -391,8 +391,9 @@ fn of_way<'o>(
     outcome: &Outcome,
 ) -> impl Iterator<Item = &'o Outcome> {
     let (is_reply, way) = (matches!(packet, Further::Reply(_)), outcome.destination);
-    all.iter()
-        .filter(move |of| is_reply || of.destination == way || ends(of) && of.as_sent.destination)
+    all.iter().filter(move |later| {
+        is_reply || later.destination == way || ends(later) && later.as_sent.destination
+    })
 }
 
 /// Returns the outcomes of a packet, none if it arrives, and the marks that it leaves on its connection.

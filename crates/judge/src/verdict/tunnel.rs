@@ -278,7 +278,7 @@ impl Judge<'_> {
             let is_known = is_its || is_set || is_apart || is_routed;
             let by = addresses(other)
                 .into_iter()
-                .find(|of| Family::of(*of) == Family::of(address));
+                .find(|announced| Family::of(*announced) == Family::of(address));
             if !is_known
                 && by.is_some_and(|by| {
                     is_next(by) && is_next(address) && self.is_other_in_network(address, by)

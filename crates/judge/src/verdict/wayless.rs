@@ -123,7 +123,7 @@ impl Judge<'_> {
         // One setting of all links turns it off at each.
         let has_none = all
             .iter()
-            .all(|of| of.addr.addr.is_ipv4() || of.addr.addr.is_loopback());
+            .all(|assigned| assigned.addr.addr.is_ipv4() || assigned.addr.addr.is_loopback());
         let is_of_all = has_none && sysctl.get(&disable_ipv6_of("all")) == Some("1");
         Some(if is_of_all { "all" } else { link }.to_owned())
     }

@@ -86,7 +86,7 @@ fn all_left_out(node: &NodeSnapshot<'_>) -> Option<String> {
     let is_left_out = !nodes.is_empty()
         && nodes
             .iter()
-            .all(|of| of.metadata.labels.contains_key(LEFT_OUT));
+            .all(|node| node.metadata.labels.contains_key(LEFT_OUT));
     let is_metallb = !found.is_empty()
         && found
             .iter()

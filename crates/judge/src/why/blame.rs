@@ -523,13 +523,13 @@ impl Look<'_> {
         let faults = cell.verdict.faults();
         let left = faults
             .iter()
-            .find(|of| matches!(of, Fault::Leftover { .. }))?;
+            .find(|fault| matches!(fault, Fault::Leftover { .. }))?;
         let flow = &cell.flow;
         let known = self.node.addresses().ok()?;
         let is_own = known
             .all
             .iter()
-            .any(|of| of.addr.addr == flow.destination && of.link != DUMMY);
+            .any(|own| own.addr.addr == flow.destination && own.link != DUMMY);
         let is_it = |addr: Option<IpAddr>, port: Option<u16>| {
             port == Some(flow.port) && addr.map_or(is_own, |addr| addr == flow.destination)
         };

@@ -80,7 +80,9 @@ impl Pod {
             .containers
             .iter()
             .flat_map(|container| &container.ports);
-        ports.any(|of| of.get("hostPort").and_then(serde_json::Value::as_u64) == Some(port.into()))
+        ports.any(|declared| {
+            declared.get("hostPort").and_then(serde_json::Value::as_u64) == Some(port.into())
+        })
     }
 
     /// Returns its workload; `None` if it has no controller, or none is shown.

@@ -95,7 +95,7 @@ impl<'r> Block<'r> {
         );
         let all = self.groups.iter().flatten();
         let mut consequences = all.flat_map(|finding| &finding.consequences);
-        let error = consequences.find(|of| of.severity == Severity::Error);
+        let error = consequences.find(|finding| finding.severity == Severity::Error);
         if let Some(of) = error.filter(|_| most >= ROOMY) {
             let start = format!("{margin}{}", lead(0, "so"));
             page.clip(

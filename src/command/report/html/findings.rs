@@ -48,7 +48,10 @@ fn rows(markup: &mut Markup, report: &DoctorReport) {
 /// Adds the row of `group`, which is at `at` in its block.
 fn row(markup: &mut Markup, block: &Block<'_>, at: usize, group: &[&Problem], is_open: bool) {
     let first = group[0];
-    let mut subjects: Vec<&str> = group.iter().map(|of| of.subject.as_str()).collect();
+    let mut subjects: Vec<&str> = group
+        .iter()
+        .map(|problem| problem.subject.as_str())
+        .collect();
     let more = subjects.len().saturating_sub(MOST);
     subjects.truncate(MOST);
     let rest = match more {

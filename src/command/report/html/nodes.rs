@@ -85,7 +85,7 @@ impl NodesPage {
                 .doctor
                 .services
                 .iter()
-                .map(|of| of.service.as_str())
+                .map(|failing| failing.service.as_str())
                 .collect();
             names.dedup();
             let verb = if names.len() == 1 { "fails" } else { "fail" };

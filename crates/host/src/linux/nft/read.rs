@@ -51,7 +51,7 @@ pub(super) fn tables(item: Item, tables: &[Table]) -> Result<Vec<Listed>, Gap> {
         let mut links = Links { item, names: None };
         let all = tables
             .iter()
-            .map(|of| table(reader, of, &headers, &mut links));
+            .map(|listed| table(reader, listed, &headers, &mut links));
         all.collect()
     })
 }

@@ -126,7 +126,7 @@ fn changes(words: &[&str]) -> bool {
             inner.is_none_or(|at| changes(&rest[at..]))
         }
         ["kpx" | "kubectl-kpx", rest @ ..] => {
-            Advice::kpx(rest.iter().map(|of| (*of).to_owned())).changes()
+            Advice::kpx(rest.iter().map(|word| (*word).to_owned())).changes()
         }
         [program, ..] => {
             if *program == "kubectl" {

@@ -154,7 +154,9 @@ impl<'d> Worst<'d> {
         let first = self.firsts().next()?;
         let mut firsts = self.firsts();
         let shown = firsts.find_map(|of| Some((self.shows(of)?, there(of))));
-        let service = self.firsts().find_map(|of| of.finding.services.first());
+        let service = self
+            .firsts()
+            .find_map(|group| group.finding.services.first());
         let why = service.map(|service| Advice::kpx(["why".to_owned(), service.to_string()]));
         let explained = || Advice::kpx(["explain", first.check.id]);
         Some(shown.unwrap_or_else(|| (why.unwrap_or_else(explained), None)))

@@ -542,7 +542,7 @@ fn differs(facts: &Facts<'_>, asked: SocketAddr) -> Option<(SocketAddr, SocketAd
 fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
     let trouble = all[0];
     let Trouble { kind, error, .. } = trouble;
-    let is_once = all.iter().all(|of| of.count == 1);
+    let is_once = all.iter().all(|trouble| trouble.count == 1);
     let (severity, about, message) = match kind {
         Kind::Exit => {
             let state = ProcessState::Crashes;
@@ -658,7 +658,7 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
         .called("kube-proxy")
         .evidence(
             all.iter()
-                .map(|of| Proof::Log(format!("kube-proxy.log: {}", of.line)))
+                .map(|trouble| Proof::Log(format!("kube-proxy.log: {}", trouble.line)))
                 .chain([Proof::Note(times)]),
         )
         .fix(match (own_service(facts, error), rights(facts, all)) {
@@ -706,7 +706,10 @@ pub(super) fn server_fix(asked: SocketAddr, own: SocketAddr) -> Fix {
 fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
     let first = all.first()?;
     let bound = binding(&first.error)?;
-    let refused: BTreeSet<_> = all.iter().filter_map(|of| refused(&of.error)).collect();
+    let refused: BTreeSet<_> = all
+        .iter()
+        .filter_map(|trouble| refused(&trouble.error))
+        .collect();
     let is_needed = |of: &Trouble| {
         let refused = self::refused(&of.error);
         refused.is_some_and(|(verb, resource, _)| {
@@ -718,7 +721,8 @@ fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
         .and_then(|log| log.troubles.as_ref().ok())
         .into_iter()
         .flatten();
-    if refused.is_empty() || all.iter().any(|of| is_needed(of)) || troubles.any(is_needed) {
+    if refused.is_empty() || all.iter().any(|trouble| is_needed(trouble)) || troubles.any(is_needed)
+    {
         return Some(Fix::kubectl(fix(first.kind, &first.error), bound));
     }
     let rules: Vec<String> = refused

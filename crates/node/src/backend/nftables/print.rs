@@ -137,7 +137,12 @@ fn chain(chain: &Chain) -> Vec<String> {
             base.policy
         ));
     }
-    lines.extend(chain.rules.iter().map(|of| format!("\t\t{}", rule(of))));
+    lines.extend(
+        chain
+            .rules
+            .iter()
+            .map(|added| format!("\t\t{}", rule(added))),
+    );
     lines.push("\t}".to_owned());
     lines
 }
