@@ -134,7 +134,8 @@ fn none<T: Default>(gap: Gap) -> Result<T, Gap> {
     }
 }
 
-/// Sets the rules of one family: those of other software, and in the back end in use those that kube-proxy would write.
+/// Sets the rules of one family: the rules of other software, and in the back end in use the rules that kube-proxy
+/// would write.
 fn iptables_rules(
     node: &NodeSnapshot<'_>,
     evidence: &mut Evidence,

@@ -215,7 +215,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Returns what a rule with this effect does, before the noun "packets".
+    /// Returns the verb of a rule with this effect, for the noun "packets" behind it.
     pub const fn verb(&self) -> &'static str {
         match self {
             Self::Drop => "drops",
@@ -324,7 +324,8 @@ impl Pace {
         })
     }
 
-    /// Returns whether usual traffic exceeds it: that of several clients, if they share it, or of a busy one.
+    /// Returns whether usual traffic exceeds it: the traffic of several clients, if they share it, or of one busy
+    /// client.
     pub const fn is_low(self) -> bool {
         self.count as u64 <= Self::LOW * self.seconds as u64
     }

@@ -43,7 +43,7 @@ impl Part<'_> {
         }
     }
 
-    /// Returns whether the part is one of `keys`. Records the question, and if it is one of them, which one.
+    /// Returns whether the part is one of `keys`. Records the question, and the key if it is one of them.
     fn ask(self, keys: &Ranges) -> bool {
         match self {
             Self::Addr(addr) => addr.within(keys) && addr.is(addr.shown()),

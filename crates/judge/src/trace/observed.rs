@@ -53,7 +53,7 @@ pub struct Step {
 /// How a packet ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum End {
-    /// It left the node: as what, and the index of the link.
+    /// It left the node: its kind, and the index of the link.
     Left(Headers, Option<u32>),
     /// It reached a socket of the node.
     Arrived(Headers),
@@ -387,8 +387,8 @@ fn groups(
     groups
 }
 
-/// Returns whether the rules of iptables on a path are those of the nft back end: it may have built-in chains although the
-/// legacy one is in use, but not the others.
+/// Returns whether the rules of iptables on a path belong to the nft back end: it may have built-in chains although the
+/// legacy one is in use, but no other chains.
 fn is_nft(hops: &[Rc<Hop>], family: Family, traced: &Traced) -> bool {
     let has = |table: &str, chain: &str| {
         traced.chains.contains_key(&ChainName {

@@ -1,5 +1,5 @@
 //! Fields that kpx does not follow, with their values in packets that open a usual connection: small packets without
-//! options or a type of service; those of the node itself come from a program of root.
+//! options or a type of service. Packets of the node itself come from a program of root.
 
 use std::ops::RangeInclusive;
 
@@ -96,7 +96,7 @@ pub(super) fn counted(packet: &Packet, bytes: bool) -> Option<Values> {
     (packet.opens || packet.reply || !packet.established).then_some(values)
 }
 
-/// Returns the user of the program that sends `packet`: that of a client on the node is one of root, as the kubelet and the container
+/// Returns the user of the program that sends `packet`. A client on the node is a program of root, as the kubelet and the container
 /// runtime are. `None` for a server, and in the network of a pod.
 pub(super) fn user(packet: &Packet, router: &Router<'_>) -> Option<u64> {
     let is_of_node = router.node.services().is_ok();

@@ -53,7 +53,7 @@ pub struct Carried {
     pub tos: Option<u8>,
     /// The mark of its connection on this node, which rules may copy to the packet.
     pub ct_mark: u32,
-    /// Whether the client asks for ECN, at first: what it sends again does not.
+    /// Whether the client asks for ECN, at first: packets that it sends again do not.
     pub ecn: bool,
     /// The first and the last of the ports that the client gets for its packets, if they are known.
     pub ports: Option<(u16, u16)>,
@@ -129,7 +129,7 @@ pub(crate) struct Packet {
     destination: IpAddr,
     /// The destination port.
     port: u16,
-    /// The source port of a reply; that of any other packet is some ephemeral one.
+    /// The source port of a reply. Any other packet has some ephemeral port.
     pub(crate) source_port: Option<u16>,
     proto: Proto,
     /// The address to which nat is to translate a reply back.
@@ -384,7 +384,7 @@ impl Packet {
         tcp_flags(self.opens, self.reply)
     }
 
-    /// Returns the type of ICMP that it has: that of a ping, of its answer, or of a message between neighbours.
+    /// Returns its type of ICMP: a ping, its answer, or a message between neighbours.
     pub(crate) fn icmp_type(&self) -> u8 {
         if is_ndp(self.proto, self.port) {
             return u8::try_from(self.port).unwrap_or_default();

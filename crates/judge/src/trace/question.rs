@@ -50,7 +50,7 @@ pub fn several_ports(node: &NodeSnapshot<'_>, target: &Target) -> Option<Vec<Str
     (ports.len() > 1).then(|| named.collect())
 }
 
-/// Returns the default protocol of a target: that of the Service at its address and port, else TCP.
+/// Returns the default protocol of a target: the protocol of the Service at its address and port, else TCP.
 pub fn protocol(owners: &Owners, found: Found) -> Proto {
     let all = [Proto::Tcp, Proto::Udp, Proto::Sctp];
     let at = |proto: &Proto| owners.at(found.addr, found.port, *proto).is_some();

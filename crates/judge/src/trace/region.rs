@@ -374,7 +374,7 @@ impl<'p, T: Coordinate> Asked<'p, T> {
         is
     }
 
-    /// Returns whether the value is one of those from `first` to `last`.
+    /// Returns whether the value is between `first` and `last`, inclusive.
     pub(crate) fn between(self, first: T, last: T) -> bool {
         self.lies(first.number(), last.number())
     }
@@ -473,7 +473,7 @@ impl Asked<'_, IpAddr> {
         self.is_in(Cidr::host(addr))
     }
 
-    /// Returns whether the address is one of those from `first` to `last`, of the same family.
+    /// Returns whether the address is between `first` and `last`, inclusive, and of the same family.
     pub(crate) fn is_between(self, first: IpAddr, last: IpAddr) -> bool {
         Family::of(first) == Family::of(self.value) && self.between(first, last)
     }

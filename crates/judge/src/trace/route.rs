@@ -453,8 +453,8 @@ pub(crate) fn only_for_vrf(node: &NodeSnapshot<'_>, outcome: &Outcome) -> Option
     only_in_vrf(node, outcome.destination.0).filter(|_| is_routed)
 }
 
-/// Returns why the lack of a route to `to` is not certain, if the table of a VRF has one: what comes in by the links of the VRF, and what
-/// programs bound to it send, is looked up there.
+/// Returns why the lack of a route to `to` is not certain, if the table of a VRF has one: packets that enter by the links of the VRF, and
+/// packets of programs that are bound to it, are looked up there.
 pub(crate) fn only_in_vrf(node: &NodeSnapshot<'_>, to: IpAddr) -> Option<String> {
     let links = node.links().ok()?;
     let mut routes = node.routes().ok()?.all.iter();

@@ -192,7 +192,7 @@ impl Walker<'_, '_, '_> {
         self.bridges.iter().any(|bridge| bridge == name)
     }
 
-    /// Returns whether 127.0.0.0/8 may pass `device`: its own setting or that of all.
+    /// Returns whether 127.0.0.0/8 may pass `device`, by its own setting or that of all links.
     fn route_localnet(&self, device: Option<&str>) -> bool {
         let of = |name: &str| self.sysctl_on(&format!("net.ipv4.conf.{name}.route_localnet"));
         of("all") == Some(true) || device.is_some_and(|name| of(name) == Some(true))

@@ -185,8 +185,8 @@ impl Rule {
             .unwrap_or(known)
     }
 
-    /// Returns whether it holds back what no NetworkPolicy allows: a rule of Calico's, kube-router's, Weave Net's or Azure's chain
-    /// for the policies of a pod, or the rule that ends what Weave Net's chain leaves.
+    /// Returns whether it holds back packets that no NetworkPolicy allows: a rule of Calico's, kube-router's, Weave Net's or
+    /// Azure's chain for the policies of a pod, or the last rule of Weave Net's chain.
     pub fn is_of_policy(&self, node: &NodeSnapshot<'_>) -> bool {
         let chain = policy_name(&self.chain);
         let is_of = |names: &[&str]| names.iter().any(|name| chain.starts_with(name));
@@ -203,9 +203,9 @@ impl Rule {
                 ]))
     }
 
-    /// Returns whether it ends the packets of pods of which the network plugin knows nothing: Calico's for links without rules,
-    /// kube-router's for a pod without any policy, not even the default one, or what Weave Net's chain leaves although no NetworkPolicy
-    /// applies to any pod.
+    /// Returns whether it ends the packets of pods of which the network plugin knows nothing: Calico's rule for links without rules,
+    /// kube-router's rule for a pod without any policy, not even the default one, or the last rule of Weave Net's chain where no
+    /// NetworkPolicy applies to any pod.
     pub fn is_of_unknown_pod(&self, node: &NodeSnapshot<'_>) -> bool {
         let applies_none = || {
             let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
@@ -367,8 +367,8 @@ impl Rule {
             && pairs.all(|pair| pair.len() == 2 && LINKS.contains(&pair[0]))
     }
 
-    /// Returns whether it ends a list of those who may use an address, a port or a link: rules before it in its chain accept some of
-    /// the packets to the same address or ports, or from the same link.
+    /// Returns whether it ends a list of permitted clients of an address, a port or a link: rules before it in its chain accept some
+    /// of the packets to the same address or ports, or from the same link.
     fn ends_list(&self, node: &NodeSnapshot<'_>) -> bool {
         let Some((own, before)) = self.with_those_before(node).filter(|_| self.blocks()) else {
             return false;
@@ -402,7 +402,7 @@ impl Rule {
         self.is_of("FORWARD", node)
     }
 
-    /// Returns whether its chain is that of the hook `name`, as iptables writes it.
+    /// Returns whether its chain belongs to the hook `name`, as iptables writes it.
     fn is_of(&self, name: &str, node: &NodeSnapshot<'_>) -> bool {
         if !self.is_nft() {
             return self.chain == name;
@@ -629,8 +629,8 @@ impl Rule {
         (!commands.is_empty()).then(|| commands.join(" && "))
     }
 
-    /// Returns the command that restricts a rule which translates all packets to a port, whatever their address is, to those for the
-    /// node's own addresses. In mode ipvs, addresses of Services are such.
+    /// Returns the command that restricts a rule which translates all packets to a port, whatever their address is, to packets for
+    /// the node's own addresses. In mode ipvs, addresses of Services are among them.
     pub fn localized(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         if node.configured_mode().ok() == Some(Mode::Ipvs) {
             return None;
@@ -751,8 +751,8 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Returns words of the rule that holds back what no policy allows, if `chain` is one for the policies of a single pod: Calico's or
-/// kube-router's.
+/// Returns words of the rule that holds back packets that no policy allows, if `chain` is for the policies of a single pod:
+/// Calico's or kube-router's.
 pub(crate) fn own_policies(chain: &str) -> Option<&'static str> {
     let chain = policy_name(chain);
     if chain.starts_with("cali-tw-") || chain.starts_with("cali-fw-") {
@@ -761,7 +761,7 @@ pub(crate) fn own_policies(chain: &str) -> Option<&'static str> {
     chain.starts_with("KUBE-POD-FW-").then_some("")
 }
 
-/// Returns the name of a chain in iptables: Calico's tables of nftables have it behind that of a table.
+/// Returns the name of a chain in iptables: Calico's tables of nftables have it behind the name of a table.
 fn policy_name(chain: &str) -> &str {
     chain.trim_start_matches("filter-")
 }

@@ -187,7 +187,7 @@ impl Pods<'_> {
         addresses
     }
 
-    /// Returns the addresses of this node's pods: its prefixes, or else those of the pods that are known.
+    /// Returns the addresses of this node's pods: its prefixes, or else the addresses of known pods.
     pub(crate) fn here(&self, family: Family) -> Ranges {
         let prefixes = self.prefixes(family);
         if !prefixes.is_empty() {

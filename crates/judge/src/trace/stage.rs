@@ -41,7 +41,7 @@ pub(crate) enum Stage<'w, 'a> {
     Unknown(String),
 }
 
-/// The nat chains of a hook. Of those with the same priority, the kernel runs the one first that was registered last
+/// The nat chains of a hook. Of chains with the same priority, the kernel runs the one first that was registered last
 /// (`nf_hook_entries_grow`).
 #[derive(Debug)]
 pub(crate) struct Nat<'w, 'a> {

@@ -2,7 +2,7 @@
 
 use super::packet::Packet;
 
-/// The bits below the six of DSCP, which are those of ECN.
+/// The bits of ECN, below the six bits of DSCP.
 const ECN: u8 = 0b11;
 
 /// Returns the byte `tos` after a target `TOS` or `DSCP`; `None` if it, or an option, is not known.

@@ -1,4 +1,4 @@
-//! The walk: hooks in the kernel's order, and what each does to the packet.
+//! The walk: hooks in the kernel's order, and the effect of each on the packet.
 //!
 //! A packet with several possible ways is followed on each, with its probability. Sources: `nf_hook_slow`,
 //! `ipt_do_table`, `nft_do_chain`, `nf_nat_inet_fn` and `ip_vs_core.c` of Linux 5.10 to 6.18.
@@ -29,7 +29,7 @@ use kpx_node::net::Family;
 /// The number of paths at which a walk gives up; a real ruleset has one per endpoint.
 const MOST_WAYS: usize = 100_000;
 
-/// The number of paths above which a walk gives up those with undecided conditions: each such rule may double them.
+/// The number of paths above which a walk gives up paths with undecided conditions: each such rule may double them.
 pub(crate) const MOST_OPEN: usize = 1024;
 
 /// Why such a path is not followed.

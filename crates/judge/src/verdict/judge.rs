@@ -85,7 +85,7 @@ pub struct Judge<'n> {
     pub(super) masqueraded: Masqueraded,
     /// By family, the addresses from which clients are chosen: without the slices, and with them.
     pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
-    /// By family, what follows replies.
+    /// By family, the walk of replies.
     pub(super) back: [OnceCell<Box<Kept<'n>>>; 2],
     /// Why the tunnel by a link to a Node carries nothing, as far as was asked.
     pub(super) tunnels: RefCell<HashMap<(String, String), Option<Fault>>>,

@@ -291,7 +291,7 @@ fn labelled_slices(service: &Service, slices: &[&&EndpointSlice], label: &str) -
         ))
 }
 
-/// Returns the finding of `service` without a ready endpoint, with why those of `pods` that it selects are not ready.
+/// Returns the finding of `service` without a ready endpoint, with the reason why its pods among `pods` are not ready.
 fn unready(service: &Service, seen: &str, pods: Option<&Vec<Pod>>) -> Finding {
     let message = "the Service has no ready endpoint";
     let selected = pods
@@ -308,7 +308,7 @@ fn unready(service: &Service, seen: &str, pods: Option<&Vec<Pod>>) -> Finding {
         .evidence(reasons)
 }
 
-/// Returns the finding of `service`, whose slices list no endpoint if there `are_slices`: no pod matches, or nothing has listed those
+/// Returns the finding of `service` without an endpoint, which has slices if `are_slices`: no pod matches, or no slice lists the pods
 /// of `pods` that match.
 fn none_listed(
     facts: &Facts<'_>,

@@ -218,7 +218,7 @@ fn tunnels(facts: &Facts<'_>) -> Verdict {
         if link.mtu + overhead <= carrier.mtu {
             continue;
         }
-        // The packets of IP in IP may not be fragmented; with those of UDP, it is rare that fragments are lost.
+        // The packets of IP in IP may not be fragmented; fragments of UDP are rarely lost.
         let is_default = link.kind != "ipip" && link.mtu <= carrier.mtu;
         let (severity, what) = if is_default {
             (

@@ -768,7 +768,8 @@ fn link_up(link: &str) -> Fix {
     )
 }
 
-/// Returns the setting of kube-ipvs0 with which the kernel of `node` refuses IPv6 addresses there; a new link has that of `default`.
+/// Returns the setting of kube-ipvs0 with which the kernel of `node` refuses IPv6 addresses there; a new link has the value of
+/// `default`.
 pub fn ipv6_refusal(node: &NodeSnapshot<'_>) -> Option<String> {
     let links = node.links().ok();
     let has_link = links.is_none_or(|links| links.all.iter().any(|link| link.name == DUMMY));

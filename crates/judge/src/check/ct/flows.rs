@@ -193,8 +193,8 @@ pub enum Why {
 }
 
 /// Returns the tracked connections of `node` that no endpoint answers: UDP flows, which a busy client keeps alive, SCTP associations with
-/// pods that are gone, and TCP connections that wait for their first answer. An established TCP connection is not one: its backend may
-/// live longer than its endpoint. With the mode that is in force, those that are not translated are found, too.
+/// pods that are gone, and TCP connections that wait for their first answer. An established TCP connection is not returned: its backend
+/// may live longer than its endpoint. With the mode that is in force, connections that are not translated are found, too.
 ///
 /// # Errors
 ///
@@ -284,7 +284,7 @@ fn connection(entry: &Entry) -> Proof {
     ))
 }
 
-/// Returns a finding for each Service address with flows of UDP or SCTP that are stale for this reason; `message` is what is said of them.
+/// Returns a finding with `message` for each Service address with flows of UDP or SCTP that are stale for this reason.
 fn flows(facts: &Facts<'_>, mode: Option<Mode>, why: Why, message: &str) -> Verdict {
     let mut by_port: BTreeMap<(ServiceRef, SocketAddr, Proto), Vec<Proof>> = BTreeMap::new();
     for of in stale_of(facts.node, mode, facts.owners())? {
@@ -342,8 +342,8 @@ fn without_pod<'n>(node: &'n NodeSnapshot<'_>) -> Option<impl Fn(IpAddr) -> bool
     })
 }
 
-/// Returns a finding for each address beside those of Services, a hostPort for example, whose flows of UDP or SCTP are translated to an
-/// address in this node's range of pods that no pod has. None if the pods are not known.
+/// Returns a finding for each address of no Service, such as a hostPort, whose flows of UDP or SCTP are translated to an address in
+/// this node's range of pods that no pod has. None if the pods are not known.
 fn to_no_pod(facts: &Facts<'_>) -> Vec<Finding> {
     let (Some(is_gone), Ok(flows)) = (without_pod(facts.node), facts.node.conntrack()) else {
         return Vec::new();

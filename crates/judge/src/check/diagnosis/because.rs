@@ -1,4 +1,5 @@
-//! Why a finding follows from one of another check: what both must share, as the tables of checks state it.
+//! The reason why a finding follows from one of another check: the parts that both must share, as the tables of checks
+//! state it.
 
 use crate::check::{Finding, ProcessState, Severity, Subject, kp};
 use kpx_node::net::Family;
@@ -15,7 +16,7 @@ pub enum Because {
     Services(&'static str),
     /// The cause is the known bug with this key, in every Service that the consequence concerns.
     Bug(&'static str, &'static str),
-    /// Both are about the same IP family; the kernel, its modules and kube-proxy are those of both families.
+    /// Both are about the same IP family; the kernel, its modules and kube-proxy belong to both families.
     Family(&'static str),
     /// Something is missing that kube-proxy cannot provide without the cause's object.
     Loss(&'static str),

@@ -6,8 +6,8 @@ use crate::check::kp::{OF_MODE, OF_PROXY};
 use crate::check::{Check, Finding, Fix, Outcome, ProcessState, Subject};
 use kpx_node::net::Family;
 
-/// Returns why kube-proxy does not write the rules of `family`: the check, its message and its fix. The finding is that of
-/// kube-proxy's log or process, or what that follows from.
+/// Returns why kube-proxy does not write the rules of `family`: the check, its message and its fix. The finding is about
+/// kube-proxy's log or process, or is the cause of such a finding.
 pub fn idle_proxy(
     outcomes: &[(&'static Check, Outcome)],
     family: Family,

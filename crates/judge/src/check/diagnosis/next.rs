@@ -14,9 +14,8 @@ pub enum Next {
 }
 
 /// Returns the command to run next. It repairs the worst findings: the command that clears the most or, without one, a command of the fix
-/// that changes something; else the one that explains a Service whose connections fail, or of which something is unknown, or that shows
-/// a finding. Where there are only notes, the one that reads what is unknown. `known` are values for the command, by the words that
-/// stand for them.
+/// that changes something. Without either, it explains a Service with connections that fail or are unknown, or shows a finding. Where
+/// there are only notes, it reads the unknown items. `known` are values for the command, by the words that stand for them.
 pub(super) fn next(
     findings: &[Diagnosed],
     blocks: &[Block],
@@ -162,7 +161,7 @@ impl<'d> Worst<'d> {
         Some(shown.unwrap_or_else(|| (why.unwrap_or_else(explained), None)))
     }
 
-    /// Returns the command that shows the finding: that of its fix, or one of its check.
+    /// Returns the command that shows the finding: the command of its fix, or one of its check.
     fn shows(&self, of: &Diagnosed) -> Option<Advice> {
         let fix = of.finding.fix.as_ref();
         let looks = fix.and_then(|fix| fix.advice.as_ref().filter(|advice| !advice.changes()));

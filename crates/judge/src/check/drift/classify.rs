@@ -133,7 +133,7 @@ fn fold_services(found: &mut Sorted) {
     }
 }
 
-/// The address of a virtual server, or that of a real server.
+/// The address of a virtual server or of a real server.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Cause {
     VirtualServer(IpAddr),

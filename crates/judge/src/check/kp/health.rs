@@ -413,7 +413,7 @@ fn was_killed(status: &ContainerStatus) -> bool {
     last.is_some_and(|exit| exit.reason.as_deref() == Some(OUT_OF_MEMORY))
 }
 
-/// Returns how to fix what ends the container of kube-proxy in `pod` repeatedly.
+/// Returns the fix for a container of kube-proxy in `pod` that ends repeatedly.
 fn exit_fix(facts: &Facts<'_>, pod: &Pod, status: &ContainerStatus) -> Fix {
     let meta = &pod.metadata;
     if was_killed(status) {

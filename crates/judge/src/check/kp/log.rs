@@ -430,8 +430,8 @@ fn has_entry(facts: &Facts<'_>, trouble: &Trouble) -> Option<bool> {
     Some(set.is_some_and(|set| set.members.iter().any(|member| member.element == entry)))
 }
 
-/// Returns whether the sync of `family` that ended at `at` is recent, and no later one was requested. The clock of a journal is that
-/// of the node, so its times are not compared.
+/// Returns whether the sync of `family` that ended at `at` is recent, and no later one was requested. A journal has the times of the
+/// node's clock, so they are not compared.
 fn is_done(facts: &Facts<'_>, metrics: &Metrics<'_>, family: Option<Family>, at: Time) -> bool {
     let mut queued = metrics.last_queued().filter(|(of, _)| *of == family);
     let is_last = queued.all(|(_, asked)| Time::from_epoch(asked).is_none_or(|asked| asked <= at));
@@ -494,13 +494,13 @@ fn refuses_address(trouble: &Trouble) -> bool {
     words.all(|word| trouble.error.contains(word))
 }
 
-/// Returns the address in `error` that kube-proxy asks, and that of the API server, if they differ.
+/// Returns the address in `error` that kube-proxy asks, and the address of the API server, if they differ.
 fn other_server(facts: &Facts<'_>, error: &str) -> Option<(SocketAddr, SocketAddr)> {
     let (_, rest) = error.split_once("dial tcp ")?;
     differs(facts, rest.split(": ").next()?.parse().ok()?)
 }
 
-/// Returns the address that kube-proxy's kubeconfig in its ConfigMap has, and that of the API server, if they differ.
+/// Returns the address in kube-proxy's kubeconfig in its ConfigMap, and the address of the API server, if they differ.
 pub(super) fn configured_server(facts: &Facts<'_>) -> Option<(SocketAddr, SocketAddr)> {
     let mut maps = facts.node.config_maps().ok()?.iter();
     let text = maps.find_map(|map| map.data.get("kubeconfig.conf"))?;

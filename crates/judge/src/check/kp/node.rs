@@ -209,8 +209,8 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
     }])
 }
 
-/// Returns the Services of which only local endpoints may serve some clients, and where kube-proxy masquerades the connections of local
-/// endpoints to themselves by their address, those with one.
+/// Returns the Services of which only local endpoints may serve some clients. Where kube-proxy masquerades connections of local
+/// endpoints to themselves by their address, also returns the Services with a local endpoint.
 fn of_local_endpoints(facts: &Facts<'_>) -> BTreeSet<ServiceRef> {
     let by_address = matches!(facts.current(), Ok(Mode::Ipvs | Mode::Nftables));
     let services = facts.node.services().into_iter().flatten();

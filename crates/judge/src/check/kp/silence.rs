@@ -144,7 +144,7 @@ fn without_pod(facts: &Facts<'_>, gap: Gap) -> Verdict {
     Ok(vec![absent(&why, fix).evidence([seen])])
 }
 
-/// Returns why kube-proxy's pod does not run on this node, and what to do: its pod waits, or its DaemonSet may have none here.
+/// Returns why kube-proxy's pod does not run on this node, and the fix: its pod waits, or its DaemonSet may have none here.
 fn kept_off(facts: &Facts<'_>) -> Option<(String, Fix)> {
     let here = facts.node_name()?;
     if let Some(pod) = facts.node.proxy_pod(Some(&here)) {

@@ -159,7 +159,7 @@ struct HealthPort<'a> {
 }
 
 impl HealthPort<'_> {
-    /// Returns the addresses of the node to which health checks of `family` are sent: those on which kube-proxy listens.
+    /// Returns the addresses of the node to which health checks of `family` are sent: kube-proxy listens on them.
     fn addresses(&self, facts: &Facts<'_>, family: Family) -> Result<Vec<IpAddr>, Gap> {
         let here = self.listeners.iter().filter(|socket| is_proxys(socket));
         let here = here.map(|socket| socket.local.ip());
@@ -273,7 +273,7 @@ const fn is_stop(end: &Outcome) -> bool {
     matches!(end.verdict, End::Drop | End::Reject)
 }
 
-/// Returns addresses of `family` outside of this node from which a load balancer may ask: those of other nodes.
+/// Returns addresses of `family` outside of this node from which a load balancer may ask: the addresses of other nodes.
 fn neighbours(facts: &Facts<'_>, family: Family) -> Vec<IpAddr> {
     let own = own_address(facts, family).ok();
     let nodes = facts.node.nodes().map_or(&[][..], Vec::as_slice).iter();

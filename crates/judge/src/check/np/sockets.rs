@@ -260,8 +260,8 @@ pub(in crate::check) fn is_proxys(socket: &Socket) -> bool {
     names.any(|name| name.starts_with("kube-proxy") || is_proxy_name(name))
 }
 
-/// Returns whether kube-proxy itself may listen on NodePorts: old releases do, and those that serve NodePorts on loopback
-/// addresses in nftables mode.
+/// Returns whether kube-proxy itself may listen on NodePorts: old releases do, and releases that serve NodePorts on
+/// loopback addresses in nftables mode.
 fn may_be_proxys(facts: &Facts<'_>) -> bool {
     let (Ok(mode), Ok(found)) = (facts.mode(), facts.version()) else {
         return true;

@@ -138,8 +138,8 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
     Ok(found)
 }
 
-/// Returns the ranges of other nodes' pods to which packets leave otherwise than by the node's address, where it is not known whether
-/// that is a way.
+/// Returns a finding for each range of other nodes' pods to which packets leave by another way than the node's address, where
+/// it is unknown whether that way works.
 fn doubted(surveyed: &[Surveyed]) -> Vec<Finding> {
     let mut all: BTreeMap<Cidr, (&Missing, &WayThere, BTreeSet<ServiceRef>)> = BTreeMap::new();
     for port in surveyed {

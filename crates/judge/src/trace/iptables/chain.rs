@@ -534,8 +534,8 @@ pub(crate) fn sources(branch: Branch, addrs: Option<(IpAddr, IpAddr)>) -> Vec<(B
     .collect()
 }
 
-/// Returns the branch on its ways to both ends of a range of addresses, with the address and its share: they represent those
-/// between. More addresses would differ in a redacted copy, where neighbours are not kept.
+/// Returns the branch on its ways to both ends of a range of addresses, with the address and its share. The ends represent
+/// the addresses between them. More addresses would differ in a redacted copy, where neighbours are not kept.
 fn each_address(
     branch: Branch,
     addrs: Option<(IpAddr, IpAddr)>,

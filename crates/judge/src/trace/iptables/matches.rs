@@ -325,7 +325,7 @@ fn addr_type(
     let is = match addr.shown() {
         IpAddr::V4(_) => wants(kind),
         // As in `match_type6`: an address of this host is UNICAST, too. A rule that names several types asks for all of them, and
-        // for one of those that routes decide.
+        // for types that only routes decide.
         IpAddr::V6(_) => {
             let mut routed = ["local", "anycast", "unreachable"].into_iter();
             (!wants("multicast") || kind == "multicast")
@@ -412,8 +412,8 @@ fn recent(recent: &Recent<'_>) -> Likelihood {
     Likelihood::sure(holds != recent.action.inverted)
 }
 
-/// `-m socket`: the first packet of a connection finds only a socket that is bound to its destination (`xt_socket`); those bound to
-/// any address count with `--nowildcard` alone.
+/// `-m socket`: the first packet of a connection finds only a socket that is bound to its destination (`xt_socket`); sockets bound
+/// to any address count only with `--nowildcard`.
 fn socket(options: &str, packet: &Packet, context: &Context<'_, '_>) -> Likelihood {
     let takes_any = options.split(' ').any(|word| word == "--nowildcard");
     if !takes_any && !packet.established {

@@ -75,8 +75,8 @@ pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
     likelihood
 }
 
-/// Returns whether the state and the status that the options of `-m conntrack` ask for fit packets of a connection that is there
-/// (`later`), or else those that open one.
+/// Returns whether the state and the status in the options of `-m conntrack` fit packets of an established connection (`later`),
+/// or else packets that open one.
 pub(crate) fn fits_state(options: &str, later: bool) -> bool {
     let now = if later {
         States::ESTABLISHED
@@ -180,7 +180,7 @@ pub(super) fn mac(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
 }
 
 /// Returns whether `-m ecn` matches. Linux and most other systems do not ask for ECN by default, and neither does a pod unless its
-/// setting is known; `None` for packets of clients with another setting, for those of other machines, and for other options.
+/// setting is known. `None` for packets of clients with another setting, for packets of other machines, and for other options.
 pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bool> {
     const NOT_CAPABLE: &str = "0";
     let all = each(text.strip_prefix("-m ecn ")?);

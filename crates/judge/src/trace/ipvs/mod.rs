@@ -246,7 +246,7 @@ fn shares(server: &VirtualServer) -> Vec<(&RealServer, f64)> {
     }
 }
 
-/// Returns the first of those with the greatest weight; none if there are no servers.
+/// Returns the first server with the greatest weight; none if there are no servers.
 fn heaviest(mut reals: Vec<&RealServer>) -> Vec<&RealServer> {
     let most = reals.iter().map(|real| real.weight).max();
     reals.retain(|real| Some(real.weight) == most);

@@ -537,14 +537,15 @@ struct Aim<'s> {
     flags: &'s [String],
 }
 
-/// First and last address, and first and last port, of those that a translation may choose.
+/// First and last address, and first and last port, that a translation may choose.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     addrs: Option<(IpAddr, IpAddr)>,
     ports: Option<(u16, u16)>,
 }
 
-/// Returns what `expr` gives a translation, each with its chance; the chances are 1 together unless a map may have no entry.
+/// Returns the values that `expr` gives a translation, each with its chance; the chances are 1 together unless a map may
+/// have no entry.
 fn choices(
     expr: &Expr,
     packet: &Packet,

@@ -109,7 +109,7 @@ fn is_source_port(expr: &Expr) -> bool {
         if field == "sport" && matches!(protocol.as_str(), "tcp" | "udp" | "sctp" | "th"))
 }
 
-/// Returns whether `expr` has ports below those that clients get, and no others.
+/// Returns whether `expr` has only ports below the range of clients.
 fn is_below_ephemeral(expr: &Expr) -> bool {
     match expr {
         Expr::Number(port) => *port < u64::from(FIRST_EPHEMERAL),

@@ -189,7 +189,7 @@ impl Value<'_> {
         }
     }
 
-    /// Returns whether the number is one of those from `first` to `last`; `None` if it is none.
+    /// Returns whether the number is between `first` and `last`, inclusive; `None` if it is no number.
     pub(super) fn between(&self, first: u64, last: u64) -> Option<bool> {
         match self {
             Self::Number(number) | Self::Named(number, _) => Some((first..=last).contains(number)),
