@@ -255,7 +255,7 @@ fn virtual_servers(node: &NodeSnapshot<'_>) {
     }
 }
 
-/// Parses the objects of the cluster, and computes what kube-proxy programs for them.
+/// Parses the objects of the cluster, and computes kube-proxy's desired state for them.
 fn objects(node: &NodeSnapshot<'_>) {
     node.services().ok();
     node.slices().ok();

@@ -63,7 +63,7 @@ impl Origin {
     }
 }
 
-/// Returns the line of a report on the nodes of `origins`: what they have in common.
+/// Returns the line of a report on the nodes of `origins`: their common part.
 pub(crate) fn line_of_several(origins: &[Origin]) -> Option<String> {
     let first = origins.first()?;
     let mut text = format!("{}, ", number_of(origins.len(), "node"));

@@ -25,7 +25,7 @@ pub(crate) const DRAWING: &str = "\
 
 static STYLE: LazyLock<String> = LazyLock::new(|| palette::themed(DRAWING));
 
-/// The width and the height of a character in SVG, in pixels: those of the widest usual font at this size.
+/// The width and the height of a character in SVG, in pixels, of the widest usual font at this size.
 const CHAR: usize = 8;
 const LINE: usize = 18;
 
@@ -153,7 +153,7 @@ impl Grid {
         }
     }
 
-    /// Adds a line in `directions` from a place, joined to those that are there.
+    /// Adds a line in `directions` from a place, joined to the existing lines.
     fn line(&mut self, x: usize, y: usize, directions: u8, wire: &Wire) {
         let Some(there) = self.lines.get_mut(y).and_then(|row| row.get_mut(x)) else {
             return;

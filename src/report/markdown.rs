@@ -1,4 +1,5 @@
-//! Pages of Markdown as text for a terminal: tables as those of reports, paragraphs as wide as the terminal.
+//! Pages of Markdown as text for a terminal: tables look like the tables of reports, paragraphs are as wide as the
+//! terminal.
 
 use crate::render::{Page, Tone};
 

@@ -92,7 +92,7 @@ impl Draft {
     }
 }
 
-/// A strand before its place is known: the boxes of its clients and of the Service, and those of each way.
+/// A strand before its place is known: the boxes of its clients, of the Service, and of each way.
 struct Row {
     client: Draft,
     service: Draft,

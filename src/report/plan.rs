@@ -30,7 +30,7 @@ pub(crate) struct PlanReport {
     /// The titles of the steps that are needed after the change: a step had no effect, or something changed meanwhile.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub needed: Vec<String>,
-    /// Notes on the steps, and on what the plan does not do.
+    /// Notes on the steps, and on the limits of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

@@ -73,7 +73,7 @@ pub(crate) enum BackendStatus {
     NotTranslated,
 }
 
-/// A backend of a connection: its pod, and what it is to the Service; `None` where that is unknown.
+/// A backend of a connection: its pod, and its state in the Service; `None` where unknown.
 pub(crate) struct Backend {
     pub(crate) pod: Option<String>,
     pub(crate) status: Option<BackendStatus>,

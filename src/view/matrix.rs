@@ -95,7 +95,7 @@ impl Line {
         }
     }
 
-    /// Returns whether the name, or what happens to connections, has `text`, in any case.
+    /// Returns whether the name or the fate of connections contains `text`, in any case.
     pub(crate) fn has(&self, text: &str) -> bool {
         let text = text.to_lowercase();
         let ends = self.clients.iter().chain([&self.end]).flatten();

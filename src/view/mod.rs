@@ -186,7 +186,7 @@ impl Query<'_> {
         items
     }
 
-    /// Returns whether the answer is the page of a Service, if the name is that of one.
+    /// Returns whether the answer is the page of a Service, if the name is a Service's.
     pub(crate) fn may_be_page(self) -> bool {
         self.view == View::Services && self.name.is_some()
     }
@@ -481,7 +481,7 @@ impl Rows {
         }
     }
 
-    /// Returns the names that a query can select rows by, beside those of Services.
+    /// Returns the names that a query can select rows by, beside names of Services.
     fn names(&self) -> Vec<String> {
         match self {
             Self::Chains(rows) => rows.iter().map(|row| row.chain.clone()).collect(),

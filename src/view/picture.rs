@@ -101,7 +101,7 @@ pub(crate) struct End {
 /// Endpoints that are drawn although no packet gets there.
 const MOST_UNREACHED: usize = 3;
 
-/// Returns the picture of connections to Service ports; `causes` and `endpoints` are those of the Service.
+/// Returns the picture of connections to Service ports; `causes` and `endpoints` are the Service's.
 pub(crate) fn of<'c>(
     connections: impl IntoIterator<Item = (String, &'c Cell)>,
     causes: &[Broken],
@@ -293,7 +293,7 @@ fn known(name: String, row: Option<&EndpointRow>) -> End {
     }
 }
 
-/// Returns the stations that translate the packet, and those of other software that decide about it.
+/// Returns the stations that translate the packet, and the stations of other software that decide about it.
 fn passed(outcome: &Outcome, outcomes: usize) -> Vec<Station> {
     let mut stations: Vec<Station> = Vec::new();
     for hop in &outcome.hops {

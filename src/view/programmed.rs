@@ -301,7 +301,7 @@ impl Installed {
         }
     }
 
-    /// Returns the objects of each mode for `dests`: of the mode in force, and of those with leftovers for them.
+    /// Returns the objects of each mode for `dests`: of the mode in force, and of modes with leftovers for them.
     pub(crate) fn programmed(&self, dests: &[Dest]) -> Vec<Programmed> {
         let all = self.present.iter().map(|&mode| {
             let targets = dests.iter().map(|dest| {

@@ -393,7 +393,7 @@ fn live(node: &NodeSnapshot<'_>, mode: Mode, previous: &mut Previous) -> Result<
     if let Some(unknown) = found.unknown.into_iter().next() {
         return Err(Unmet::Gap(unknown.gap));
     }
-    // In a busy cluster, every check finds some differences: only those that persist are errors.
+    // In a busy cluster, every check finds some differences: only persistent ones are errors.
     let before = std::mem::replace(&mut previous.changes, found.changes);
     let stays = previous
         .changes

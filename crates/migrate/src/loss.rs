@@ -38,7 +38,7 @@ pub enum New {
     Kept,
     /// Refused until kube-proxy's first sync in the new mode, in about this many seconds.
     Refused(u64),
-    /// None, except connections of host processes: the rules cannot distinguish their traffic from that of pods.
+    /// None, except connections of host processes: the rules cannot distinguish their traffic from traffic of pods.
     HostsAtRisk,
 }
 

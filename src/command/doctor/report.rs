@@ -219,7 +219,7 @@ impl DoctorReport {
         self.next_machine = None;
     }
 
-    /// Returns what is planned, for people; `None` if the checks examined the current state.
+    /// Returns the planned change, in words; `None` if the checks examined the current state.
     pub(crate) fn planned(&self) -> Option<String> {
         let switch = self.target.map(|target| format!("a switch to {target}"));
         switch.or_else(|| Some(format!("an upgrade to {}", self.release?)))
@@ -263,7 +263,7 @@ impl DoctorReport {
         failing.filter(move |failing| !is_named(failing))
     }
 
-    /// Returns whether data is missing: of a check, or of what happens to the connections of a Service.
+    /// Returns whether data is missing: for a check, or for the fate of the connections of a Service.
     fn lacks_data(&self) -> bool {
         let services = self.head.services.as_ref();
         self.summary.unknown > 0 || services.is_some_and(Tally::lacks_evidence)

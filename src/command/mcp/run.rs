@@ -364,7 +364,7 @@ fn from(path: &Path) -> Result<String, Failure> {
     }
 }
 
-/// Makes `path` that of the reports of a recording in `report`, which may have several.
+/// Makes `path` the source of the reports of a recording in `report`, which may have several.
 fn place(report: &mut Value, path: &Path) {
     match report {
         Value::Object(fields) => {

@@ -326,7 +326,7 @@ impl Parameter {
         schema
     }
 
-    /// Returns `value` as on the command line; `None` for a switch that is off. The error says what it must be.
+    /// Returns `value` as on the command line; `None` for a switch that is off. The error names the expected form.
     fn word(&self, value: &Value) -> Result<Option<String>, String> {
         let name = self.name;
         let word = match (self.shape, value) {
@@ -361,7 +361,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Reads the arguments of a call of `tool`. The error says which one is wrong, and what it must be.
+    /// Reads the arguments of a call of `tool`. The error names the wrong one and its expected form.
     pub(super) fn of(tool: &'static Spec, given: &JsonObject) -> Result<Self, String> {
         let mut values = Vec::new();
         for (name, value) in given {

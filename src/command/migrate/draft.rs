@@ -1,4 +1,4 @@
-//! The draft of a migration: its plan on this node, and what blocks it.
+//! The draft of a migration: its plan on this node, and the obstacles.
 
 use std::mem;
 

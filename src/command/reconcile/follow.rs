@@ -1,9 +1,9 @@
 //! `kpx reconcile --apply --watch`: programs the node in place of a kube-proxy that is missing or hangs.
 //!
 //! The first sync reads the live rules, compares them with the desired state of the watched objects, and applies the
-//! difference. A change of the cluster is then one small transaction, from the rules of the last desired state to those of
-//! the next. The node and its rules are read again every [`FULL`], during a series of changes, and after a failure; in
-//! mode ipvs the rules are read at each change.
+//! difference. A change of the cluster is then one small transaction, from the rules of the last desired state to the
+//! rules of the next. The node and its rules are read again every [`FULL`], during a series of changes, and after a
+//! failure; in mode ipvs the rules are read at each change.
 
 use std::future::pending;
 use std::pin::{Pin, pin};

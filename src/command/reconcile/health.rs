@@ -68,8 +68,8 @@ impl Health {
         locked(&self.shared).queued.get_or_insert_with(Instant::now);
     }
 
-    /// Notes that the rules are those of `state`, on `node`, and starts and ends servers; returns the health checks that
-    /// cannot be served.
+    /// Notes that the rules on `node` match `state`, and starts and ends servers; returns the health checks that cannot
+    /// be served.
     pub(super) async fn synced(
         &mut self,
         state: &DesiredState,

@@ -140,7 +140,7 @@ async fn page(
     let (doctor, case, last) = examine_case(session, &asked, &needs()).await?;
     let mut evidence = case.evidence.clone();
     if !Arc::ptr_eq(&case, &last) {
-        // Differences are those that are left after the next sync of kube-proxy, as in the findings.
+        // Only differences that are left after the next sync of kube-proxy count, as in the findings.
         evidence.extend(last.evidence.clone());
     }
     let redacted = evidence
@@ -182,7 +182,7 @@ async fn page(
     })
 }
 
-/// Returns the items that the parts of the page read, beside those of the checks.
+/// Returns the items that the parts of the page read, beside the items of the checks.
 fn needs() -> Vec<Item> {
     let modes = [Mode::Iptables, Mode::Ipvs, Mode::Nftables];
     let mut items: BTreeSet<Item> = modes.into_iter().flat_map(diff::needs).collect();

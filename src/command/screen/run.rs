@@ -72,7 +72,7 @@ pub(in crate::command) async fn run(session: &Session, io: &mut Io<'_>) -> Resul
         let Some(begun) = begun else {
             return Ok(CLEAN);
         };
-        // Without a first reading there is nothing to show: the error is that of any command.
+        // Without a first reading there is nothing to show: the error is the same as of any command.
         let (begun, table) = begun?;
         screen.state.show_table(table);
         reading = Some(begun);
@@ -123,7 +123,7 @@ impl Screen {
                     }
                 },
                 Ask::Open(name) => {
-                    // The states of other nodes are those of all nodes, and are read once.
+                    // The states of all nodes serve as the other nodes' states, and are read once.
                     let others = reading
                         .as_ref()
                         .and_then(|reading| reading.session.others.clone());

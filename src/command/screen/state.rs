@@ -228,7 +228,7 @@ impl State {
         lines.filter(|line| line.has(&self.filter.text)).collect()
     }
 
-    /// Returns the position of the selected line among those that are listed.
+    /// Returns the position of the selected line among the listed ones.
     pub(super) fn at(&self) -> usize {
         let listed = self.listed();
         let selected = self.selected.as_ref();

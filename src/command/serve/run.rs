@@ -43,14 +43,14 @@ const SAVED: Duration = Duration::from_secs(300);
 /// The time limit of a process, in multiples of `--timeout`.
 const LONGER: u32 = 20;
 
-/// The result of a process: what it printed, or why it failed.
+/// The result of a process: its output, or the reason why it failed.
 type Ended = Result<Vec<u8>, String>;
 
 /// A process that reads the whole node or writes a bundle.
 struct Job {
     kind: Kind,
     begun: Instant,
-    /// The processor time of kpx when it began, without that of counters.
+    /// The processor time of kpx when it began, without the time for counters.
     processor: Duration,
     ended: Pin<Box<dyn Future<Output = Ended>>>,
 }

@@ -57,7 +57,7 @@ pub(super) struct Syncs {
     pub(super) unknown: Option<String>,
 }
 
-/// A row of a service port: its name, its protocol and what was counted.
+/// A row of a service port: its name, its protocol and the counts.
 pub(super) type Row = (String, String, Total);
 
 /// The state of the server.

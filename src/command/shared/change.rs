@@ -191,7 +191,7 @@ pub(in crate::command) fn confirm(io: &mut Io<'_>, what: &str) -> Result<(), Fai
     answer(io)
 }
 
-/// Asks for confirmation of `what` on the terminal; [`answer`] reads the answer.
+/// Asks for confirmation of `what` on the terminal; [`answer`] reads the reply.
 pub(in crate::command) fn ask(io: &mut Io<'_>, what: &str) -> Result<(), Failure> {
     if !io.interactive {
         return Err(Failure::from(color_eyre::eyre::eyre!(

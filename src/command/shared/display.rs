@@ -109,7 +109,7 @@ impl Filter {
         }
     }
 
-    /// Returns the line that stands for that of the keys while the filter is typed.
+    /// Returns the line in place of the line of keys while the filter is typed.
     pub(in crate::command) fn prompt(&self) -> Option<String> {
         self.is_typing
             .then(|| format!("filter: {}_   Enter keeps it, Esc clears it", self.text))

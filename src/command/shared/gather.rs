@@ -12,8 +12,8 @@ use kpx_host as host;
 use kpx_node::evidence::{self, Evidence, Item, Privilege};
 
 impl Session {
-    /// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's from that of `--cluster-from`.
-    /// Reports progress while it takes long.
+    /// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's items from the bundle of
+    /// `--cluster-from`. Reports progress while it takes long.
     pub(in crate::command) async fn gather(&self, items: &[Item]) -> Result<Evidence, Failure> {
         if !self.source.is_bundle() || self.source.is_completed() {
             self.log_in(items).await;

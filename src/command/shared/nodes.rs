@@ -132,8 +132,8 @@ impl<T: Together> Collected<T> {
     }
 }
 
-/// Runs `work` for each node that `args` selects, writes the entry of each node, and calls `keep` with what else `work`
-/// returns, or with the reason why the node was not read.
+/// Runs `work` for each node that `args` selects, writes the entry of each node, and calls `keep` with the rest of the
+/// result of `work`, or with the reason why the node was not read.
 pub(in crate::command) async fn collect<T: Together, P: Send + 'static>(
     session: &Session,
     io: &mut Io<'_>,

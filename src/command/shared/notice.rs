@@ -80,8 +80,8 @@ impl<'s> Notices<'s> {
         }
     }
 
-    /// Looks for changes since the last time; the first time finds none; `layout` is that of the virtual servers, if they
-    /// were read.
+    /// Looks for changes since the last time; the first time finds none. `layout` is the layout of the virtual servers,
+    /// if they were read.
     pub(in crate::command) async fn look(&mut self, layout: Option<u64>) -> Look {
         if self.session.source.is_pod() {
             // Of another machine, a look costs as much as a reading.

@@ -41,7 +41,7 @@ pub(in crate::command) enum Parts {
     All,
 }
 
-/// The global options of one run: what to read, and how to print.
+/// The global options of one run: the source, and the form of the output.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     /// The source of the evidence.
@@ -369,7 +369,7 @@ impl Session {
         Some(&self.host.root).filter(|root| *root != Path::new("/"))
     }
 
-    /// Returns `evidence`, parsed on first use, as that of the Node that `--node` names.
+    /// Returns `evidence`, parsed on first use, as evidence of the Node that `--node` names.
     pub(in crate::command) fn node<'e>(&self, evidence: &'e Evidence) -> NodeSnapshot<'e> {
         NodeSnapshot::new(evidence).called(self.name_in(evidence))
     }
@@ -505,7 +505,7 @@ fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
     } else {
         &argument
     };
-    // The parser replaces the values in front of the command by those behind it.
+    // The parser replaces the values in front of the command by the values behind it.
     if options > given.len() {
         return Err(Failure::usage(
             "--node is given both before and after the command: give all names on one side",

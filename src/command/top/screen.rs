@@ -78,7 +78,7 @@ impl<'d> Screen<'d> {
         self.draw()
     }
 
-    /// Takes the keys typed since the last call; returns how one of them leaves it.
+    /// Takes the keys typed since the last call; returns the way in which one of them leaves it.
     pub(super) fn look(&mut self) -> io::Result<Option<Left>> {
         let typed = self.display.typed()?;
         let rows = self.report.as_ref();

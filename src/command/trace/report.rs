@@ -36,7 +36,7 @@ pub(crate) use live::Observation;
 pub(crate) struct TraceReport {
     /// The node's mode, if known; with `assumed`, the mode given.
     pub mode: Option<Mode>,
-    /// Whether the rules are those that kube-proxy would program in `mode`, not the live ones.
+    /// Whether the rules are the desired ones of kube-proxy in `mode`, not the live ones.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub assumed: bool,
     /// The Service port behind the target.

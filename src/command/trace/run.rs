@@ -79,7 +79,7 @@ pub(in crate::command) async fn run(
     session.finish_as(io, &trace_on(session, args, None).await?, FORMATS)
 }
 
-/// Returns the items to read of the nodes to which packets go: those of a trace, and those that explain a failing
+/// Returns the items to read of the nodes to which packets go: the items of a trace, and those that explain a failing
 /// connection.
 fn reading(args: &TraceArgs) -> Reading {
     let items = whole_needs().chain([Item::Modules]).chain(why::needs());

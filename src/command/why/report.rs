@@ -218,7 +218,7 @@ fn paths(page: &mut Page, paths: &[Path]) {
     page.grid(&head, &rows);
 }
 
-/// Returns what happens to connections in one word, with the share of those that fail.
+/// Returns the fate of connections in one word, with the share that fails.
 fn end(path: &Path) -> String {
     match path.fate {
         Fate::Partly if path.failing > 0.0 => format!("{:.0}% fail", path.failing * 100.0),

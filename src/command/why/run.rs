@@ -59,7 +59,7 @@ pub(in crate::command) async fn of(session: &Session, target: &str) -> Result<Wh
     why_on(session, &WhyArgs::of(target)).await
 }
 
-/// Returns the items to read of the nodes to which connections go: all those of an answer.
+/// Returns the items to read of the nodes to which connections go: all items of an answer.
 fn reading(args: &WhyArgs) -> Reading {
     let mut items = check::needs(&check::asked(None));
     items.extend(why::needs());
@@ -232,7 +232,7 @@ async fn probes(
     Ok(probes)
 }
 
-/// Returns what happens to connections such as that of a probe, if it failed.
+/// Returns the fate of connections such as the probe's, if it failed.
 fn failed(row: &ProbeRow, protocol: Proto) -> Option<Fate> {
     match row.result {
         ProbeEnd::Answered => None,

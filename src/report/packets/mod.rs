@@ -193,7 +193,7 @@ impl PacketsReport {
         report
     }
 
-    /// Reports that packets cannot be compared, and why; `hint` is what to do about it.
+    /// Reports that packets cannot be compared, and why; `hint` is the advice.
     pub(crate) fn nothing(mode: Option<Mode>, gap: Gap, hint: &str) -> Self {
         let what = mode.map_or_else(
             || "the mode".to_owned(),

@@ -1,4 +1,4 @@
-//! How a difference becomes a row: which rule decides, and what the difference means.
+//! How a difference becomes a row: the rule that decides, and the meaning of the difference.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -104,7 +104,7 @@ impl FateRow {
     }
 }
 
-/// Returns what a difference between modes means to those who send the packets.
+/// Returns the meaning of a difference between modes to the senders of the packets.
 fn meaning(difference: &Difference) -> Option<&'static str> {
     let outside = difference
         .entries
@@ -136,7 +136,7 @@ fn meaning(difference: &Difference) -> Option<&'static str> {
     })
 }
 
-/// Returns those of `outcomes` that stop the packet, or all if none does.
+/// Returns the outcomes that stop the packet, or all if none does.
 fn stopped(outcomes: &[Outcome]) -> Vec<Outcome> {
     let stops = |of: &&Outcome| matches!(of.verdict, Verdict::Drop | Verdict::Reject);
     let found: Vec<_> = outcomes.iter().filter(stops).cloned().collect();

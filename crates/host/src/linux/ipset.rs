@@ -139,7 +139,7 @@ pub(super) fn save(item: Item) -> Result<String, Gap> {
 }
 
 impl Saved {
-    /// Adds what one message has: the head of a set, members, or both.
+    /// Adds the contents of one message: the head of a set, members, or both.
     fn take(&mut self, message: &[u8]) -> Result<(), String> {
         let mut name = None;
         let (mut kind, mut family, mut head, mut members) = (None, 0, None, None);

@@ -306,7 +306,7 @@ fn holds_nothing(text: &str) -> bool {
     text.lines().all(says_nothing)
 }
 
-/// Returns the names of the tables in a saved text, without those that the program marks as incomplete.
+/// Returns the names of the tables in a saved text, without tables that the program marks as incomplete.
 fn whole_tables(text: &str) -> Vec<&str> {
     let in_part = |name: &str| {
         let lead = format!("# Table `{name}' ");

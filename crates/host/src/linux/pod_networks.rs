@@ -29,7 +29,7 @@ const OF_EACH: &[Item] = &[
     Item::NeighbourTable,
 ];
 
-/// Files of `/proc/PID/net` with sockets, and the state of those that are of interest: `TCP_LISTEN`, or `TCP_CLOSE` for UDP.
+/// Files of `/proc/PID/net` with sockets, and the state of listening ones: `TCP_LISTEN`, or `TCP_CLOSE` for UDP.
 const SOCKETS: &[(Item, &str, &str)] = &[
     (Item::Tcp4, "tcp", "0A"),
     (Item::Tcp6, "tcp6", "0A"),
@@ -99,7 +99,7 @@ pub(super) async fn of(options: &Options, addr: IpAddr) -> Result<Arc<Context>, 
     })
 }
 
-/// Returns the items of one network; `None` if it has no address except those of lo, and no other link that could have one.
+/// Returns the items of one network; `None` if it has only addresses of lo, and no other link that could have one.
 async fn network(context: &Arc<Context>) -> Result<Option<String>, Gap> {
     let mut text = String::new();
     for item in OF_EACH {
@@ -169,7 +169,7 @@ fn by_files(item: Item, net: &Path) -> Result<Option<String>, Gap> {
     Ok(Some(text))
 }
 
-/// Returns the addresses in `/proc/net/fib_trie` that the network itself has, but those of lo.
+/// Returns the addresses in `/proc/net/fib_trie` that the network itself has, except the addresses of lo.
 fn own_addresses(trie: &str) -> BTreeSet<Ipv4Addr> {
     let mut own = BTreeSet::new();
     let mut last = None;

@@ -75,7 +75,8 @@ type Listening = (&'static str, &'static str, InetResponse);
 /// The longest time that a connection waits for a healthy program.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Reads them once more, after a while, if connections wait for a program to accept them: only those that still wait count.
+/// Reads them once more, after a while, if connections wait for a program to accept them: only connections that still wait
+/// count.
 fn all_listening(item: Item, context: &Context) -> Result<Vec<Listening>, Gap> {
     let mut first = listening_now(item, context)?;
     let waits = |of: &Listening| of.0 == "tcp" && of.2.header.recv_queue > 0;

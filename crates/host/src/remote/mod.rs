@@ -146,8 +146,8 @@ impl Remote {
         })
     }
 
-    /// Returns the image of kube-proxy on the Node `name`, whose object is `node`: that of its pod, of the DaemonSet, or one that
-    /// the node has pulled, as it does if its pod waits for another one.
+    /// Returns the image of kube-proxy on the Node `name`, whose object is `node`: the image of its pod, of the DaemonSet, or one
+    /// that the node has pulled. If its pod waits for an image, it is a pulled one, too.
     async fn image(&self, name: &str, node: &Value) -> Result<String, Unreached> {
         let pods = self.api.cluster.proxy_pods(name, &self.api.options);
         let pods = pods.await?;

@@ -141,7 +141,7 @@ async fn leases<N: LeaseNode>(node: &mut N) -> Result<Vec<(&'static str, Held)>,
     Ok(all)
 }
 
-/// Returns the remaining lease of the bridge, that of the table that expires first; `None` if there is no bridge.
+/// Returns the remaining lease of the bridge: of the table that expires first; `None` if there is no bridge.
 pub async fn held<N: LeaseNode>(node: &mut N) -> Result<Option<Held>, Gap> {
     let all = leases(node).await?;
     Ok(all.into_iter().map(|(_, held)| held).min())

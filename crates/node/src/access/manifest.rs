@@ -51,8 +51,8 @@ pub fn deployed(level: Level) -> String {
 
 /// Returns the manifest of the permissions that `selection` selects, bound to `subject`.
 ///
-/// The names of roles contain the command, and those of bindings the subject: applying the manifest changes no other roles and
-/// bindings of kpx.
+/// The names of roles contain the command, and the names of bindings the subject: applying the manifest changes no other roles
+/// and bindings of kpx.
 pub fn manifest(selection: Selection<'_>, subject: &Subject) -> String {
     let levels: Vec<String> = selection
         .levels()

@@ -1,6 +1,6 @@
 //! What a mode requires of a node: the kernel's release, kernel modules and sysctls.
 //!
-//! Each mode's own requirements are beside it, in `backend/<mode>/requirements.rs`; those of every mode are here.
+//! Each mode's own requirements are beside it, in `backend/<mode>/requirements.rs`; the common ones are here.
 
 use std::borrow::Cow;
 use std::fmt;

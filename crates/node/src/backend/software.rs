@@ -324,13 +324,13 @@ impl Software {
         })
     }
 
-    /// Returns whether `name`, of a container, an image or a process, is that of its agent.
+    /// Returns whether `name`, of a container, an image or a process, belongs to its agent.
     pub fn is_agent(&self, name: &str) -> bool {
         self.agents.iter().any(|agent| name.contains(agent))
     }
 }
 
-/// Returns whether `link` is that of `NodeLocal` DNS, which has the addresses that it answers at.
+/// Returns whether `link` is the link of `NodeLocal` DNS, which has the addresses that it answers at.
 pub fn is_node_local_dns(link: &str) -> bool {
     maker_of_link(link) == Maker::Other(NODE_LOCAL_DNS)
 }

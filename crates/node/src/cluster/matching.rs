@@ -13,7 +13,7 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Returns those of `pods` that `service` selects, with an address of `family` if one is given.
+    /// Returns the pods that `service` selects, with an address of `family` if one is given.
     pub fn of(service: &Service, family: Option<Family>, pods: &[Pod]) -> Self {
         let mut found = Self::default();
         for pod in pods.iter().filter(|pod| service.selects(pod)) {

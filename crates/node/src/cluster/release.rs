@@ -230,7 +230,7 @@ changes! {
     /// `nodePortAddresses` takes the words `primary`, `localhost` and `all` beside prefixes; before, only `primary` alone.
     NodePortWords = 37;
     /// nftables: kube-proxy listens for NodePorts of TCP on loopback addresses, behind the gate
-    /// `KubeProxyNFTablesLocalhostNodePorts` (KEP-6032), and rejects there what it does not listen for; with the metric
+    /// `KubeProxyNFTablesLocalhostNodePorts` (KEP-6032), and rejects other ports there; with the metric
     /// `kubeproxy_nftables_localhost_nodeport_listeners`.
     LocalhostNodePorts = 37;
     /// nftables: the tool `nft` in kube-proxy's image reads sets of every newer `nft`; before, it crashes on those of 1.1.2.

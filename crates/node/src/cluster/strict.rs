@@ -24,7 +24,7 @@ pub struct Refused {
     pub why: &'static str,
 }
 
-/// Returns what strict validation refuses in the address `text`; `None` also for one that no release accepts.
+/// Returns the reason why strict validation refuses the address `text`; `None` also for one that no release accepts.
 fn address(text: &str) -> Option<&'static str> {
     if text.contains(':') {
         let addr: Ipv6Addr = text.parse().ok()?;
@@ -37,7 +37,7 @@ fn address(text: &str) -> Option<&'static str> {
     (is_address && octets.iter().any(has_zeros)).then_some(ZEROS)
 }
 
-/// Returns what strict validation refuses in the prefix `text`; `None` also for one that no release accepts.
+/// Returns the reason why strict validation refuses the prefix `text`; `None` also for one that no release accepts.
 fn prefix(text: &str) -> Option<&'static str> {
     let (addr, len) = text.split_once('/')?;
     if let Some(why) = address(addr) {

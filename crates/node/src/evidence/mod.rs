@@ -84,14 +84,14 @@ impl Evidence {
             .insert(item, read.map(|text| Arc::new(Text::new(text))));
     }
 
-    /// Records the part of `item` that was read; `why` says what is missing.
+    /// Records the part of `item` that was read; `why` names the missing part.
     pub fn insert_part(&mut self, item: Item, text: String, why: String) {
         self.insert(item, Ok(text));
         self.partial.insert(item, why);
     }
 
-    /// Returns a copy in which partial items are read if their text or readers show what is missing: nothing is concluded from
-    /// missing data. In the original, each is a [`Gap::Partial`].
+    /// Returns a copy in which partial items are read if their text or readers show the missing part: nothing is concluded
+    /// from missing data. In the original, each is a [`Gap::Partial`].
     #[must_use]
     pub fn with_parts(&self) -> Self {
         self.taking(Parts::Marked)
@@ -128,7 +128,7 @@ impl Evidence {
         Some(Gap::Partial(item, why.to_owned()))
     }
 
-    /// Returns what is missing of `item`, if only a part of it was read.
+    /// Returns the missing part of `item`, if only a part of it was read.
     pub fn missing_part(&self, item: Item) -> Option<&str> {
         self.partial.get(&item).map(String::as_str)
     }

@@ -51,7 +51,7 @@ pub struct ProxyLog {
     /// Troubles of the last run that no later message ends, each once, in the order of their first messages; or why they cannot
     /// be read.
     pub troubles: Result<Vec<Trouble>, Gap>,
-    /// Whether it is the log of a container, whose clock is UTC; a journal has that of the node.
+    /// Whether it is the log of a container, whose clock is UTC; a journal has the node's clock.
     pub of_container: bool,
     /// The last line about IP sets that the tool cannot read.
     pub newer_sets: Option<String>,
@@ -106,7 +106,7 @@ pub enum Kind {
     Port,
 }
 
-/// Words of messages, as releases since 1.12 write them, and what they report. The first one counts.
+/// Words of messages, as releases since 1.12 write them, and their meaning. The first match counts.
 const SIGNS: &[(&str, Kind)] = &[
     ("\"command failed\"", Kind::Exit),
     ("error running proxyserver", Kind::Exit),
@@ -403,7 +403,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
 /// The most words in front of a message in a journal: the date, the time, the host and the program.
 const MOST_WORDS: usize = 5;
 
-/// Returns a further line of a message without what a journal puts in front of each: `Nov 02 23:10:04 node1 k3s[812]: `.
+/// Returns a further line of a message without the prefix of a journal: `Nov 02 23:10:04 node1 k3s[812]: `.
 pub fn further(line: &str) -> Option<&str> {
     let (head, rest) = line.split_once("]: ")?;
     let (head, pid) = head.rsplit_once('[')?;
@@ -498,8 +498,8 @@ fn family_in(text: &str) -> Option<Family> {
     }
 }
 
-/// Returns the error of a message: the value of `err=`, or what follows the first colon; its first line with words, without the
-/// exit status of a tool.
+/// Returns the error of a message: the value of `err=`, or the text after the first colon; its first line with words, without
+/// the exit status of a tool.
 fn error(text: &str) -> String {
     let value = match text.split_once("err=") {
         Some((_, rest)) if rest.starts_with('"') => unquoted(&rest[1..]),

@@ -20,7 +20,7 @@ pub struct Wanted {
     pub from_host: bool,
     /// Whether packets that come in by a link are wanted.
     pub from_links: bool,
-    /// Whether packets of established connections are wanted, instead of those that begin one.
+    /// Whether packets of established connections are wanted, instead of packets that begin one.
     pub established: bool,
 }
 
@@ -139,7 +139,7 @@ pub struct Traced {
 }
 
 /// Chains of kpx's own table. The first two choose packets, the next two know the state of their connection, the last two
-/// see what leaves the node or reaches it.
+/// see packets that leave the node or reach it.
 pub const OWN_CHAINS: [OwnChain; 6] = [
     OwnChain::new("from-links", 0, FIRST),
     OwnChain::new("from-host", 3, FIRST),

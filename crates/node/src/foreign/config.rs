@@ -12,8 +12,8 @@ use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::words::listed;
 
-/// Returns the configuration that the command line of a kube-proxy among `lines` gives, and why it is a part. The lines are those of a
-/// process list, or of a file with its arguments.
+/// Returns the configuration from the command line of a kube-proxy among `lines`, and why it is incomplete. The lines are from a
+/// process list, or from a file with its arguments.
 pub(super) fn of_arguments(
     lines: &[String],
     command: &Command,

@@ -42,7 +42,7 @@ impl Draft {
             && self.policy.iter().all(Option::is_none)
     }
 
-    /// Keeps what is read of `item`: all of it before a part of it, and the parts of lists together.
+    /// Keeps the text of `item`: all of it before a part of it, and the parts of lists together.
     pub(super) fn put(&mut self, item: Item, (text, missing): (String, Option<String>)) {
         if text.trim().is_empty() && missing.is_some() {
             return;

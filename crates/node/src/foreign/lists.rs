@@ -131,7 +131,7 @@ fn users(rest: &[&str]) -> String {
         .map_or_else(String::new, |word| (*word).to_owned())
 }
 
-/// Reads `ss` or `netstat`; returns the listening sockets, and what is missing.
+/// Reads `ss` or `netstat`; returns the listening sockets, and the missing part.
 pub(super) fn sockets(lines: &[String], command: Option<&Command>) -> (String, Option<String>) {
     let flag = |letter: char, long: &str| command.is_some_and(|command| command.flag(letter, long));
     let given = match (flag('t', "--tcp"), flag('u', "--udp")) {

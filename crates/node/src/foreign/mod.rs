@@ -38,7 +38,7 @@ pub use rules::is_target;
 pub struct Foreign {
     /// Its kind: `EKS log collector of i-0abc`, `pasted text`.
     pub what: String,
-    /// The nodes, those with the most evidence first. A cluster without nodes has one without a name.
+    /// The nodes, sorted by the amount of evidence, most first. A cluster without nodes has one without a name.
     pub nodes: Vec<ForeignNode>,
     /// The parts of it that could not be read.
     pub unread: Vec<String>,
@@ -115,7 +115,7 @@ impl Foreign {
         line
     }
 
-    /// Adds the nodes of `other`: those of the same name, or of no name, become one.
+    /// Adds the nodes of `other`: nodes of the same name, or of no name, become one.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
         const PASTES: &str = "pasted texts";
@@ -179,8 +179,8 @@ pub fn paste(bytes: &[u8]) -> Option<Foreign> {
     reader.foreign(PASTE.to_owned()).ok()
 }
 
-/// Reads the files of an archive or a folder; `name` is that of the archive. If nothing in it is known, the error lists the parts
-/// that could not be read; it may be empty.
+/// Reads the files of an archive or a folder; `name` is the name of the archive. If nothing in it is known, the error lists the
+/// parts that could not be read; it may be empty.
 pub fn files(name: &str, files: Vec<Other>) -> Result<Foreign, Vec<String>> {
     bundles::read(name, files)
 }

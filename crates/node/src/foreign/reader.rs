@@ -328,7 +328,7 @@ impl Reader {
         draft.gaps.insert(Item::Bpf, Gap::Partial(Item::Bpf, why));
     }
 
-    /// Names an output in no known form: an error in any language, or what kpx does not read.
+    /// Names an output in no known form: an error in any language, or text that kpx does not read.
     fn unknown(&mut self, host: &str, command: &Command, lines: &[String]) {
         let mut filled = lines
             .iter()
@@ -549,7 +549,7 @@ impl Reader {
         by_node
     }
 
-    /// Returns everything as evidence. If there is none, the error is what could not be read.
+    /// Returns everything as evidence. If there is none, the error names the unreadable parts.
     pub(super) fn foreign(mut self, what: String) -> Result<Foreign, Vec<String>> {
         let candidates = {
             let mut all = self.cluster.endpoints();

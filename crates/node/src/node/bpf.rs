@@ -362,7 +362,7 @@ fn tables(dump: &Dump) -> Result<Vec<Read>, Gap> {
     Ok(all)
 }
 
-/// Joins the entries of a map with front ends with those of the maps beside it.
+/// Joins the entries of a map with front ends with the entries of the maps beside it.
 fn joined(
     fronts: &Content,
     backends: Option<&Map>,
@@ -430,7 +430,7 @@ enum Role {
     Ranges,
 }
 
-/// Returns what a map has, by its name, of which the kernel keeps 15 characters.
+/// Returns the contents of a map, by its name, of which the kernel keeps 15 characters.
 fn role_of(map: &Map) -> Option<(Proxy, Family, Role)> {
     const ROLES: &[(&str, Proxy, Family, Role)] = &[
         (
@@ -488,7 +488,7 @@ fn in_use<'d>(
     })
 }
 
-/// Flags of Cilium's front ends; those of the second byte are `flags2`.
+/// Flags of Cilium's front ends; `flags2` is the second byte.
 mod flag {
     pub(super) const EXTERNAL_IP: u16 = 1;
     pub(super) const NODE_PORT: u16 = 1 << 1;

@@ -226,7 +226,7 @@ impl NodeSnapshot<'_> {
         self.by_clues().name()
     }
 
-    /// Identifies this machine's Node by what both have in common, whatever name kube-proxy uses.
+    /// Identifies this machine's Node by common properties, whatever name kube-proxy uses.
     pub fn by_clues(&self) -> Identity {
         let known = |name: &str, by| Identity::Known {
             name: name.to_owned(),

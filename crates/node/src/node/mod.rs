@@ -421,7 +421,7 @@ impl<'a> NodeSnapshot<'a> {
         self.slices().is_ok() && self.evidence().part(Item::EndpointSlices).is_none()
     }
 
-    /// Returns a view with these Services and EndpointSlices instead of those of the evidence.
+    /// Returns a view with these Services and EndpointSlices instead of the evidence's own.
     #[must_use]
     pub fn with_services(mut self, services: Vec<Service>, slices: Vec<EndpointSlice>) -> Self {
         self.services = OnceLock::from(Ok(Arc::new(services)));
@@ -567,7 +567,7 @@ impl<'a> NodeSnapshot<'a> {
         section.get_or_init(parse).as_ref().map_err(Clone::clone)
     }
 
-    /// Returns an error if `text` lists only some tables of `family` in `store`, or none of those that nft lists.
+    /// Returns an error if `text` lists only some tables of `family` in `store`, or none of the tables that nft lists.
     fn is_listing(&self, store: IptablesBackend, family: Family, text: &str) -> Result<(), Gap> {
         if store == IptablesBackend::InUse && text.trim().is_empty() {
             return self.is_empty(family);
@@ -630,7 +630,7 @@ impl<'a> NodeSnapshot<'a> {
         }
     }
 
-    /// Parses the rules in use, for a thread beside the one that asks for them and for what they are compared with.
+    /// Parses the rules in use, for a thread beside the one that asks for them and for the desired rules.
     pub fn parse_rules(&self) {
         // A parse error is reported where the section is used.
         for family in Family::BOTH {

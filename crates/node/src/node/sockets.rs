@@ -75,7 +75,7 @@ impl Sockets {
         })
     }
 
-    /// Returns the connections that wait for the program at `addr` and `port`: of several sockets, those of the one with the fewest.
+    /// Returns the connections that wait for the program at `addr` and `port`; with several sockets, the fewest.
     pub fn queue(&self, addr: IpAddr, port: u16) -> Option<Queue> {
         let all = self.taking(Proto::Tcp, addr, port);
         all.filter_map(|socket| socket.queue)

@@ -21,7 +21,7 @@ pub enum Side {
 /// Queueing disciplines and filters that may keep packets.
 #[derive(Clone, Debug, Default)]
 pub struct Tc {
-    /// Filters by link, those of one side in the order in which packets meet them.
+    /// Filters by link; filters of one side are in the order in which packets meet them.
     pub filters: BTreeMap<String, Vec<Filter>>,
     /// Links whose qdisc loses packets for other reasons than a full queue.
     pub losses: BTreeMap<String, Loss>,
@@ -152,7 +152,7 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
             Side::Egress
         };
         for filter in of.filters {
-            // The head of several has no options; those of other chains are reached from one of the first.
+            // The head of several has no options; the options of other chains are reached from one of the first chains.
             let is_table = |of: &Map<String, Value>| of.contains_key("ht_divisor");
             let options = filter
                 .options
@@ -272,7 +272,7 @@ fn flower(options: &Map<String, Value>) -> Keys {
     keys
 }
 
-/// Reads what a `u32` matches: the addresses of IPv4, and nothing else.
+/// Reads the match of a `u32`: the addresses of IPv4, and nothing else.
 fn u32_keys(options: &Map<String, Value>) -> Keys {
     let mut keys = Keys::default();
     let one;
@@ -340,7 +340,7 @@ fn does(kind: &str, options: &Map<String, Value>) -> Does {
     last
 }
 
-/// Kinds of actions that neither drop nor change packets by themselves: what follows decides.
+/// Kinds of actions that neither drop nor change packets by themselves: later actions decide.
 const HARMLESS: &[&str] = &["gact", "police", "sample", "simple", "skbedit"];
 
 /// Returns what an action does.

@@ -84,7 +84,7 @@ fn iptables(rules: &Ruleset<'_>, found: &mut Found) {
     }
 }
 
-/// A portal of the userspace mode. Only those of external IPs match more than the destination.
+/// A portal of the userspace mode. Only portals of external IPs match more than the destination.
 fn portal(chain: &str, rule: &Rule<'_>, found: &mut Found) {
     let Some(portal) = Portal::read(chain, rule) else {
         return;

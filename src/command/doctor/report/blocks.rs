@@ -1,4 +1,4 @@
-//! The findings of the doctor in blocks: what one fix clears is one block.
+//! The findings of the doctor in blocks: a block has the findings that one fix clears.
 
 use super::Problem;
 use super::seen::seen;

@@ -45,7 +45,7 @@ impl DoctorReport {
     }
 }
 
-/// Returns what happens to the connections of a Service that no finding names.
+/// Returns the fate of the connections of a Service that no finding names.
 fn of_service(failing: &Failing) -> String {
     let clients = client_names(&failing.clients);
     format!("{}: does not work{clients}", failing.service)

@@ -331,7 +331,7 @@ fn every(report: &DoctorReport, page: &mut Page) {
     }
 }
 
-/// Returns the number of checks by status, in words; `skipped` follows that of the skipped ones.
+/// Returns the number of checks by status, in words; `skipped` follows the number of skipped ones.
 pub(super) fn checked(report: &DoctorReport, skipped: &str) -> String {
     let summary = &report.summary;
     let mut failed = Vec::new();

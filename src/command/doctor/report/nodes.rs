@@ -29,7 +29,8 @@ pub(crate) struct DoctorOfNodes {
     pub healthy: usize,
     /// The Services whose connections fail.
     pub services: Vec<FailingService>,
-    /// The findings: first those of at most half of the nodes, then the others, each by severity and by the number of nodes.
+    /// The findings: first findings of at most half of the nodes, then the others, each by severity and by the number of
+    /// nodes.
     pub findings: Vec<Finding>,
     /// The checks whose data is missing.
     pub unknown: Vec<Unknown>,

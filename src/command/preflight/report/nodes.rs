@@ -14,7 +14,7 @@ use crate::report::{CLEAN, FOUND};
 use kpx_judge::check::Severity;
 use kpx_judge::requirements::Status;
 
-/// The nodes that are ready for a mode, and what blocks the others.
+/// The nodes that are ready for a mode, and the obstacles on the others.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

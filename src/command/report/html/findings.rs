@@ -1,4 +1,4 @@
-//! The findings of the doctor, a row each: those that one fix clears are beside each other.
+//! The findings of the doctor, a row each: findings that one fix clears are beside each other.
 
 use super::{Section, checks, para, prose, said, scrolls, table, titles, typed, word};
 use crate::command::doctor::report::{Block, DoctorReport, Problem, Status, texts};
@@ -150,7 +150,7 @@ fn list(markup: &mut Markup, title: &str, lines: &[String], is_code: bool) {
     });
 }
 
-/// Adds each fix once, with the commands of all: those of one machine can be copied together.
+/// Adds each fix once, with the commands of all, so that the commands for one machine can be copied together.
 fn fixes(markup: &mut Markup, group: &[&Problem]) {
     for text in texts(group) {
         markup.element("p", &[], |markup| {

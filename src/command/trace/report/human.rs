@@ -35,7 +35,7 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
         page.line("");
         page.para("", &text);
     }
-    // The steps of the packet that was seen are listed beside those of the kernel.
+    // The steps of the packet that was seen are listed beside the steps of the kernel.
     let seen = report
         .live
         .as_ref()

@@ -62,7 +62,7 @@ impl Together for TraceOfNodes {
             let service = report.service.as_ref().filter(|_| has_several);
             let port = service.map(|service| service.port.clone());
             for source in all(report) {
-                // The address behind the kind of source is that of the node.
+                // The address behind the kind of source is the node's.
                 let from = source.kind.clone();
                 let (fate, outcomes) = (source.fate, outcomes(source));
                 let same = |of: &&mut PathRow| {

@@ -278,7 +278,7 @@ fn word(words: &[&str], kind: u32) -> String {
     word.map_or_else(|| kind.to_string(), |word| (*word).to_owned())
 }
 
-/// Reads each object of `kind` with `one`; those that end meanwhile are skipped.
+/// Reads each object of `kind` with `one`; objects that end meanwhile are skipped.
 fn objects<T>(
     item: Item,
     what: &str,

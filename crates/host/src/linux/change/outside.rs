@@ -1,7 +1,7 @@
 //! A separate network for a probe: a network namespace with one link, whose other end is on the node.
 //!
-//! Its address belongs neither to the node nor to a pod, so the node treats its packets as those of a client outside the cluster. It
-//! has no process: the kernel deletes it, with the link, when its last socket is closed, however kpx ends.
+//! Its address belongs neither to the node nor to a pod, so the node treats it as a client outside the cluster. It has no process:
+//! the kernel deletes it, with the link, when its last socket is closed, however kpx ends.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

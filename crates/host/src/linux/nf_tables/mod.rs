@@ -40,7 +40,7 @@ pub(super) struct Header {
     pub(super) handle: u64,
     /// `NF_DROP` or `NF_ACCEPT`.
     pub(super) policy: u32,
-    /// Number of its rules, and of those that refer to it: none does to a base chain.
+    /// Number of its rules, and of rules that refer to it: none does to a base chain.
     pub(super) uses: u32,
     pub(super) packets: u64,
     pub(super) bytes: u64,

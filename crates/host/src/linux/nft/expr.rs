@@ -19,7 +19,7 @@ pub(super) enum Expr {
     Ct {
         key: &'static Key,
         direction: Option<u8>,
-        /// Type of the value; that of an address depends on the rule.
+        /// Type of the value; the type of an address depends on the rule.
         kind: Type,
     },
     Fib {

@@ -93,7 +93,7 @@ impl<'t> Writer<'t> {
         Ok(())
     }
 
-    /// Returns what is in the registers from `at`, which have `bits` together.
+    /// Returns the contents of the registers from `at`, which have `bits` together.
     pub(super) fn loaded_bits(&self, at: usize, bits: u32) -> Result<Expr, Odd> {
         let sets = self.all_sets();
         let first = self.loaded(at)?;

@@ -1,4 +1,4 @@
-//! Traces in legacy tables, which the kernel writes to its log, `/dev/kmsg`, in addition to those of nftables.
+//! Traces in legacy tables, which the kernel writes to its log, `/dev/kmsg`, in addition to traces in nftables.
 //!
 //! The two have no clock in common, so their order follows from the hooks and the priorities of the base chains.
 
@@ -79,8 +79,8 @@ pub(super) fn parse(record: &str) -> Option<Line> {
     })
 }
 
-/// Merges the events of nftables with those of legacy tables, whose order stays. A legacy event gets the number of the packet
-/// with the same source; one of a packet that nftables does not trace is dropped.
+/// Merges the events of nftables with the events of legacy tables, whose order stays. A legacy event gets the number of the
+/// packet with the same source; events of packets that nftables does not trace are dropped.
 pub(super) fn merge(heard: &[Event], logged: &[Event], chains: &Chains) -> Vec<Event> {
     let mut sources: HashMap<u32, SocketAddr> = HashMap::new();
     let mut passes: HashMap<SocketAddr, Pass> = HashMap::new();

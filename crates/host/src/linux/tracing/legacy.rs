@@ -58,7 +58,7 @@ pub(super) struct Legacy {
 
 impl Legacy {
     /// Asks the kernel to send the traces of `family` to `socket`, in their order among the other messages, or opens its log.
-    /// `everywhere` is what [`all_namespaces`] reads outside the node's network namespace.
+    /// `everywhere` is the value of [`all_namespaces`] outside the node's network namespace.
     pub(super) fn listen(
         context: &Context,
         family: Family,
@@ -156,7 +156,7 @@ impl Legacy {
         Ok((is_new, lost))
     }
 
-    /// Returns the events that were received, with those of the kernel's log.
+    /// Returns the received events, with the events of the kernel's log.
     pub(super) fn events(&self, heard: &[Event], traced: &Traced) -> Vec<Event> {
         kernel_log::merge(heard, &self.logged, &traced.chains)
     }

@@ -1,4 +1,4 @@
-//! Reads the rules of iptables from the kernel, in the form of `iptables-save -c`: here those of iptables-nft.
+//! Reads the rules of iptables-nft from the kernel, in the form of `iptables-save -c`.
 //!
 //! The kernel needs little more than half of the time that the tool needs, and the tool may be older or newer than the
 //! one that wrote the rules. A table with anything unknown is left to the tool: nothing is guessed.

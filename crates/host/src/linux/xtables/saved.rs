@@ -22,7 +22,7 @@ pub(super) fn is_native(why: &str) -> bool {
     why.contains(NATIVE)
 }
 
-/// Returns what the tool prints for a table that it cannot read.
+/// Returns the tool's text for a table that it cannot read.
 pub(crate) fn incompatible(table: &str) -> String {
     format!("# Table `{table}' is incompatible, use 'nft' tool.\n")
 }

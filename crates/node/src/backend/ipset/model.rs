@@ -45,7 +45,7 @@ impl Set<'_> {
         self.option("timeout").is_some()
     }
 
-    /// Returns the options that decide what the set can hold; its size follows from use.
+    /// Returns the options that decide on the possible members of the set; its size follows from use.
     pub fn shape(&self) -> String {
         let of = |name| self.option(name).map(|value| format!("{name} {value}"));
         let parts: Vec<_> = ["family", "range", "maxelem"]

@@ -42,8 +42,8 @@ enum Verb {
     Delete,
 }
 
-/// Returns the changes in each table that bring the chains of `have` named in `chains`, each a table and a chain, to
-/// those of `want`.
+/// Returns the changes in each table that make the chains of `have` named in `chains`, each a table and a chain, like
+/// the chains of `want`.
 pub fn edits<'r, 'a>(
     have: &'r Ruleset<'a>,
     want: &'r Ruleset<'a>,
@@ -235,7 +235,7 @@ impl<'r, 'a> Edits<'r, 'a> {
     }
 }
 
-/// Returns the number of chains that the input names for this one: itself, and those that its rules lead to.
+/// Returns the number of chains that the input names for this one: itself, and the chains that its rules lead to.
 fn names((_, old, new): &Edit<'_, '_>) -> usize {
     let rules = new.or(*old).into_iter().flat_map(|chain| &chain.rules);
     1 + rules.filter_map(Rule::leads_to).count()
@@ -259,7 +259,7 @@ fn pieces<'r, 'a>(chains: Vec<Edit<'r, 'a>>) -> Vec<Vec<Edit<'r, 'a>>> {
     pieces
 }
 
-/// Sorts `chains` so that each comes after those of them that its rules lead to.
+/// Sorts `chains` so that each comes after the chains that its rules lead to.
 fn leaves_first<'r, 'a>(mut waiting: Vec<Edit<'r, 'a>>) -> Vec<Edit<'r, 'a>> {
     let mut sorted = Vec::with_capacity(waiting.len());
     while !waiting.is_empty() {

@@ -425,7 +425,7 @@ fn dispatch<'a>(
     matches
 }
 
-/// External addresses of `port`, what comments call them, and where they lead.
+/// External addresses of `port`, their names in comments, and where they lead.
 fn external<'a>(
     port: &ServicePort,
     ext: &'a str,

@@ -349,7 +349,7 @@ impl<'a> Writer<'a> {
         if scheduler == "mh" && self.state.has(Change::MaglevPort) {
             flags |= Flags::SCHED2;
         }
-        // Without endpoints of this node, traffic goes to those of others rather than nowhere.
+        // Without endpoints of this node, traffic goes to endpoints of other nodes rather than nowhere.
         let positions = if local && !port.local_at().is_empty() {
             port.local_at()
         } else {

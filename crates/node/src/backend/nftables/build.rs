@@ -122,7 +122,7 @@ pub fn connection(key: &str, bit: &str) -> Statement {
     }
 }
 
-/// Whether a packet comes from a local pod, or `not`; of an interface by `index`, where kube-proxy does so.
+/// Whether a packet comes from a local pod, or `not`; with interfaces by `index`, where kube-proxy uses it.
 pub fn detected(family: Family, detector: &Detector, not: bool, index: bool) -> Statement {
     let link = |key: &str, name: String| (meta(key), Expr::Word(name));
     let (left, right) = match detector {

@@ -22,8 +22,8 @@ pub(super) type ReadMember<'r> = dyn FnMut(u64) -> Result<String, Refusal> + 'r;
 /// Called for each member of a bundle with its location and its reader.
 pub(super) type EachMember<'e> = dyn FnMut(&Location, &mut ReadMember<'_>) -> ControlFlow<()> + 'e;
 
-/// Loads `items` and the manifest from the archive `file` in one pass: those of the bundle and, in a bundle of all
-/// nodes, those of `node`.
+/// Loads `items` and the manifest from the archive `file` in one pass: of the bundle and, in a bundle of all nodes, of
+/// `node`.
 pub(super) fn load(
     path: &Path,
     file: File,

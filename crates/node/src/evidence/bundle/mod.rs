@@ -155,7 +155,7 @@ pub fn load(path: &Path, items: &[Item]) -> Result<Evidence, BundleError> {
     load_node(path, None, items)
 }
 
-/// Loads `items` from the bundle at `path`: from that of `node` if it is a bundle of all nodes.
+/// Loads `items` from the bundle at `path`; from the part of `node` if it is a bundle of all nodes.
 pub fn load_node(path: &Path, node: Option<&str>, items: &[Item]) -> Result<Evidence, BundleError> {
     load_node_within(path, node, items, Limits::default())
 }

@@ -486,7 +486,7 @@ impl Objects {
         }
     }
 
-    /// Returns the addresses of pods, and the ports that Services lead to: what endpoints may be.
+    /// Returns the addresses of pods, and the ports that Services lead to: the possible endpoints.
     pub(in crate::foreign) fn endpoints(&self) -> BTreeSet<SocketAddr> {
         let values = |item: Item| {
             self.all
@@ -593,9 +593,8 @@ impl Objects {
         }
     }
 
-    /// Gives the ports of a Service whose names are not shown those of its slices, where only one can be meant; where several can,
-    /// and where slices do not show names and protocols, each port of the slices is that of each port of the Service that may lead
-    /// to it.
+    /// Gives unnamed ports of a Service the names of the ports of its slices, where only one fits. Where several fit, or where
+    /// slices do not show names and protocols, each port of the slices belongs to each port of the Service that may lead to it.
     fn name_ports(&mut self) {
         let mut services = self.all.remove(&Item::Services).unwrap_or_default();
         let slices = self.all.get_mut(&Item::EndpointSlices);
@@ -665,7 +664,7 @@ impl Objects {
         by_address
     }
 
-    /// Returns the Endpoints objects whose ready addresses are not those of the slices, in words.
+    /// Returns the Endpoints objects whose ready addresses differ from the slices, in words.
     pub(in crate::foreign) fn contradicted(&self) -> Vec<String> {
         let sliced = self.sliced();
         let differing = self.endpoints.iter().filter_map(|endpoints| {

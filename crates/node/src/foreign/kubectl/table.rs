@@ -81,7 +81,8 @@ impl Objects {
         }
     }
 
-    /// Returns the namespace of the rows that do not show it: that of the command, or a mark until [`Self::place`] finds it.
+    /// Returns the namespace of rows that do not show it: the namespace of the command, or a mark until [`Self::place`]
+    /// finds it.
     fn namespace_of(&mut self, command: Option<&Command>) -> String {
         let named = command.and_then(|command| command.option("-n", "--namespace"));
         named.map_or_else(
@@ -96,8 +97,8 @@ impl Objects {
         )
     }
 
-    /// Finds the namespaces that tables do not show: those of Services with the same cluster IP, of which `named` are those of rules with
-    /// namespace and name, or of the only objects of the same names. A namespace that nothing shows counts as `default`.
+    /// Finds the namespaces that tables do not show: the namespaces of Services with the same cluster IP (`named` has the Services of
+    /// rules with namespace and name), or of the only objects of the same names. An unknown namespace counts as `default`.
     pub(in crate::foreign) fn place(&mut self, named: &BTreeSet<(IpAddr, String, String)>) {
         let text = |value: &Value, pointer: &str| {
             let text = value.pointer(pointer).and_then(Value::as_str);
@@ -305,7 +306,7 @@ impl Objects {
         let addresses = rest.iter().flat_map(|word| word.split(','));
         let endpoints = addresses.filter(|word| word.parse::<IpAddr>().is_ok());
         let endpoints: Vec<Value> = endpoints.map(|addr| json!({"addresses": [addr]})).collect();
-        // The name of the slice is that of the Service and five letters.
+        // The name of the slice is the Service's name and five letters.
         let service = name.rsplit_once('-').map_or(name, |(service, _)| service);
         self.lose(
             Item::EndpointSlices,

@@ -124,7 +124,7 @@ pub fn is_target(name: &str) -> bool {
     ALL.contains(&name)
 }
 
-/// Returns whether a line cuts what is shown: an ellipsis, or the word of a viewer.
+/// Returns whether a line marks a cut: an ellipsis, or the word of a viewer.
 pub(in crate::foreign) fn is_cut(line: &str) -> bool {
     let line = line.trim().trim_matches(['[', ']', '<', '>', '(', ')']);
     matches!(
@@ -207,8 +207,8 @@ impl Rules {
         }
     }
 
-    /// Adds the chains that are not shown and whose names prove what is in them: those of endpoints, of `endpoints`, and the
-    /// one that marks packets to masquerade.
+    /// Adds the chains that are not shown and whose names prove their rules: the chains of `endpoints`, and the one that
+    /// marks packets to masquerade.
     pub(in crate::foreign) fn infer(&mut self, endpoints: &BTreeSet<SocketAddr>) {
         let Some(nat) = self.tables.get_mut("nat") else {
             return;
@@ -431,7 +431,7 @@ fn hollow(chain: &mut Chain) {
         .insert(0, format!("-A {} -j {NOT_SHOWN}", chain.name));
 }
 
-/// Returns those of the `old` rules whose destinations the `new` ones do not have.
+/// Returns the `old` rules whose destinations the `new` ones do not have.
 fn earlier(old: &[String], new: &[String]) -> Vec<String> {
     let key = |rule: &String| -> Option<String> {
         let words: Vec<&str> = rule.split_whitespace().collect();

@@ -80,8 +80,8 @@ pub(crate) fn chains(
     Ok(found)
 }
 
-/// Reads what the entries of each chain in the tables `names` do, the last of which is the policy, or the return of a
-/// user-defined chain; with the hook of a base chain. Blocks.
+/// Reads the actions of the entries of each chain in the tables `names`, with the hook of a base chain. The last entry
+/// is the policy, or the return of a user-defined chain. Blocks.
 pub(crate) fn rulings(
     item: Item,
     family: Family,

@@ -166,7 +166,7 @@ impl<'a> Saved<'a> {
         self.read(lines).map(Some)
     }
 
-    /// Returns the chains of all tables whose names are `wanted`, but those that cannot be read.
+    /// Returns the readable chains of all tables whose names are `wanted`.
     pub fn chains(&self, wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &Chain<'a>> {
         let all = self.tables.iter().flat_map(|table| &table.chains);
         all.filter(move |lines| wanted(lines.name))

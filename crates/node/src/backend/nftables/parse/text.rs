@@ -316,7 +316,7 @@ fn priority_of(text: &str, family: &str) -> Option<i32> {
     }
 }
 
-/// Returns the types of `a . b`; those of fields (`typeof ip daddr`) by their own names.
+/// Returns the types of `a . b`; types of fields (`typeof ip daddr`) have their own names.
 fn types(text: &str) -> Vec<String> {
     let name = |part: &str| match part {
         "ip saddr" | "ip daddr" => "ipv4_addr".to_owned(),

@@ -85,7 +85,7 @@ fn term(tokens: &mut Tokens<'_>) -> Option<Expr> {
     bits(tokens, first, operand)
 }
 
-/// Reads the operators and operands behind `left`. Each operator nests what is before it.
+/// Reads the operators and operands behind `left`. Each operator nests the expression before it.
 pub(super) fn bits(
     tokens: &mut Tokens<'_>,
     left: Expr,
