@@ -1,4 +1,4 @@
-//! Text on its way out: control sequences are shown instead of obeyed.
+//! Escapes output: control sequences are shown, and never reach the terminal.
 //!
 //! Names, comments and messages come from the cluster, from other programs, and from bundles of strangers. No part of them
 //! reaches a terminal as a control sequence: every stream of a command is a [`TextWriter`].

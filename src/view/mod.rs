@@ -481,7 +481,7 @@ impl Rows {
         }
     }
 
-    /// Returns the names that a query can select rows by, beside names of Services.
+    /// Returns the names that a query can select rows by, in addition to names of Services.
     fn names(&self) -> Vec<String> {
         match self {
             Self::Chains(rows) => rows.iter().map(|row| row.chain.clone()).collect(),

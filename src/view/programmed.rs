@@ -114,7 +114,7 @@ impl Programmed {
         known.any(|state| state != Handling::Missing)
     }
 
-    /// Returns the objects, each once.
+    /// Returns the objects, without duplicates.
     pub(crate) fn objects(&self) -> BTreeSet<&str> {
         let all = self.targets.iter().flat_map(|target| &target.objects);
         all.map(String::as_str).collect()

@@ -1,5 +1,5 @@
-//! Breaks a live node by standard tools, one thing at a time, and holds the doctor to it: it tells what is broken and
-//! nothing else, and nothing any more once that is mended – by the command it printed, where it prints one.
+//! Breaks one thing at a time on a live node, with standard tools. The doctor must report exactly that, and nothing
+//! once it is fixed: by the command that it printed, if it printed one.
 //!
 //! The node is a namespace with a recording's rules, links and addresses, the recorded cluster beside it, and a program
 //! that answers as kube-proxy does.
@@ -261,7 +261,7 @@ fn findings(report: &Value) -> Findings {
     found
 }
 
-/// The commands that the findings of `id` print, each once; kubectl's cannot be run here.
+/// The commands in the findings of `id`, without duplicates; kubectl's cannot be run here.
 fn printed(report: &Value, id: &str, before: &Findings) -> Vec<String> {
     let mut commands = Vec::new();
     for finding in report["findings"].as_array().unwrap() {

@@ -250,8 +250,8 @@ impl Machine {
         tables.contains("kpx-bridge")
     }
 
-    /// Moves the node to `mode` under traffic, with `options`; returns what became of the traffic. Connections that stay end
-    /// by themselves where kpx waits for that.
+    /// Moves the node to `mode` under traffic, with `options`; returns the fate of the traffic. Connections that stay end by
+    /// themselves where kpx waits for that.
     #[expect(
         clippy::print_stdout,
         reason = "the figures, for whoever wants to see them"
@@ -262,7 +262,7 @@ impl Machine {
         args.extend(options);
         let mut times = String::new();
         self.kpx(&args, |line| {
-            // Not where the plan tells of them.
+            // Not where the plan mentions them.
             if line.starts_with("kpx: ") && line.contains("connections open: ") {
                 traffic.end_long();
             }

@@ -48,7 +48,7 @@ const PROGRAMS: [&str; 6] = [
     "kubectl",
 ];
 
-/// Debian packages of the tools beside those that `make packages` installs.
+/// Debian packages of the tools that `make packages` does not install.
 const TOOLS: [(&str, &str); 9] = [
     ("etcd", "etcd-server"),
     ("containerd", "containerd"),

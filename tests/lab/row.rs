@@ -60,7 +60,7 @@ pub(crate) struct Row {
     /// The mode in which the row is a fault; every mode if `None`.
     pub(crate) mode: Option<&'static str>,
     pub(crate) breaks: &'static [Act],
-    /// Takes the row back, whether it was mended or not.
+    /// Undoes the row, whether it was fixed or not.
     pub(crate) back: &'static [Act],
     /// The node, the target, and more options.
     pub(crate) node: &'static str,
@@ -381,7 +381,7 @@ impl Trial<'_> {
 
     fn take_back(&self) {
         for act in self.row.back {
-            // What is mended cannot be undone.
+            // A fixed fault cannot be undone.
             drop(self.act(act));
         }
     }

@@ -40,7 +40,7 @@ impl fmt::Display for AcceptedLoss {
     }
 }
 
-/// Returns the classes of packets among `accepted`, each once.
+/// Returns the classes of packets among `accepted`, without duplicates.
 pub fn classes(accepted: &[AcceptedLoss]) -> Vec<LossClass> {
     let classes = accepted.iter().filter_map(|loss| match loss {
         AcceptedLoss::Class(class) => Some(*class),

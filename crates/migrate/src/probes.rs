@@ -16,7 +16,7 @@ pub const NEEDS: &[Item] = &[Item::Conntrack, Item::IpvsConnections];
 /// A Service to connect to.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Target {
-    /// Its name, for people.
+    /// Its name, as text.
     pub name: String,
     /// The address and port.
     pub at: SocketAddr,

@@ -489,8 +489,8 @@ impl Follower<'_> {
         Ok(plan)
     }
 
-    /// Starts to read the connection table, which can take longer than the next change of the cluster; if a reading is in
-    /// progress, another one starts at its end, since it may have passed connections of endpoints that were removed just
+    /// Starts to read the connection table, which can take longer than the next change of the cluster. If a reading is in
+    /// progress, another one follows: the first may already have passed connections of endpoints that were removed just
     /// now.
     fn read_flows(&mut self) {
         if self.flows.is_some() {

@@ -182,7 +182,7 @@ async fn page(
     })
 }
 
-/// Returns the items that the parts of the page read, beside the items of the checks.
+/// Returns the items that the parts of the page read, in addition to the items of the checks.
 fn needs() -> Vec<Item> {
     let modes = [Mode::Iptables, Mode::Ipvs, Mode::Nftables];
     let mut items: BTreeSet<Item> = modes.into_iter().flat_map(diff::needs).collect();

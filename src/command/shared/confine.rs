@@ -1,4 +1,4 @@
-//! A command that only reads bundles gives up the rights that it does not need: a stranger may have written the bundles.
+//! Gives up rights (Landlock) before a bundle is read: bundles are untrusted input.
 
 use std::path::{Path, PathBuf};
 

@@ -35,7 +35,7 @@ const CHEAP: &[Item] = &[
 /// The state of a followed node.
 pub(in crate::command) struct Notices<'s> {
     session: &'s Session,
-    /// The watched cluster, unless it cannot be watched or a bundle stands for it.
+    /// The watch of the cluster; `None` if the cluster cannot be watched or comes from a bundle.
     pub(in crate::command) watch: Option<Watch>,
     generation: Option<u32>,
     layout: Option<u64>,

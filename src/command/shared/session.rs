@@ -483,7 +483,7 @@ impl<T, E: Into<Failure>> Readable<T> for Result<T, E> {
     }
 }
 
-/// Returns the names that `--node` gives, each once given or separated by commas, or the one that `kpx doctor NODE` gives.
+/// Returns the names from `--node`, which may be repeated or separated by commas, or the name in `kpx doctor NODE`.
 fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
     let is_node = |word: &&OsString| {
         let word = word.to_string_lossy();

@@ -354,7 +354,7 @@ fn owner(owners: &Owners, hop: &Hop) -> (Option<String>, bool) {
     }
 }
 
-/// The hops of every outcome in one list, each once.
+/// The hops of all outcomes in one list, without duplicates.
 fn together(outcomes: &[Outcome], owners: &Owners) -> Vec<HopRow> {
     let mut hops: Vec<(&Hop, BTreeSet<usize>)> = Vec::new();
     // The hops of a single outcome are placed before the common ones.
@@ -400,7 +400,7 @@ pub(crate) fn row(hop: &Hop, owners: &Owners) -> HopRow {
 }
 
 impl TraceReport {
-    /// Returns the notes of all sources, each once.
+    /// Returns the notes of all sources, without duplicates.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
         for note in all(self).iter().flat_map(|trace| &trace.notes) {

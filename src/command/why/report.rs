@@ -156,7 +156,7 @@ pub(crate) fn svg(report: &WhyReport, _: Style) -> String {
     picture::scene(&report.picture, &caption(&report.answer)).svg()
 }
 
-/// Returns the fixes of the causes that surely break the connections, each once.
+/// Returns the fixes of the causes that surely break the connections, without duplicates.
 fn fixes(answer: &Answer) -> Vec<&Fix> {
     let mut told: Vec<String> = Vec::new();
     let mut fixes = Vec::new();

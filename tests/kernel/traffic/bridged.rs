@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{Kind, Line, Pace, Report, Traffic, World};
 use crate::kernel::stand_in::KubeProxy;
 
-/// Restarts kube-proxy in `mode` under traffic, with a first sync of 30 seconds and a bridge over it; returns what became
-/// of the traffic, and when the bridge was taken down.
+/// Restarts kube-proxy in `mode` under traffic, with a first sync of 30 seconds and a bridge over it; returns the fate of
+/// the traffic, and when the bridge was removed.
 fn over_a_bridge(
     world: &World,
     from: KubeProxy,

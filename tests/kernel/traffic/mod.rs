@@ -1,4 +1,4 @@
-//! Real traffic through a node while something is done to it, and what became of each connection.
+//! Real traffic through a node while the node is changed, and the fate of each connection.
 //!
 //! ```text
 //! let world = World::new("iptables");                 // namespaces, backends, the folder of a kube-proxy
@@ -278,7 +278,7 @@ impl Traffic {
         self.ends.long.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all clients; returns what became of their connections.
+    /// Ends all clients; returns the fate of their connections.
     pub(crate) fn stop(self) -> Report {
         self.ends.all.store(true, Ordering::Relaxed);
         let threads = self.threads.into_iter();

@@ -1,4 +1,4 @@
-//! What became of connections.
+//! The fate of connections.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -121,7 +121,7 @@ pub(super) fn clashes() -> usize {
     failed.unwrap().try_into().unwrap()
 }
 
-/// What became of all connections.
+/// The fate of all connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(super) about: String,

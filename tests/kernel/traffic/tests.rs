@@ -65,7 +65,7 @@ fn what_goes_wrong_is_noticed() {
     proxy.stop();
 }
 
-/// Restarts kube-proxy in `mode`, under traffic, with a first sync of `first_sync`; returns what became of it.
+/// Restarts kube-proxy in `mode`, under traffic, with a first sync of `first_sync`; returns the fate of the traffic.
 fn switch(
     world: &World,
     from: KubeProxy,

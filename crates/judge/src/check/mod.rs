@@ -155,7 +155,7 @@ impl Check {
         }
     }
 
-    /// Returns when it runs, for people.
+    /// Returns in words when the check runs.
     pub fn asked_in_words(&self) -> String {
         let modes: Vec<_> = self.targets().iter().map(|mode| mode.name()).collect();
         let options = format!("with --to {}", modes.join("|"));
@@ -203,7 +203,7 @@ impl Check {
         known.map_or("other", |group| group.name)
     }
 
-    /// Iterates over the items that it reads, each once.
+    /// Iterates over the items that it reads, without duplicates.
     pub fn items(&self) -> impl Iterator<Item = Item> {
         let mut seen = BTreeSet::new();
         let all = self.needs.iter().copied().flatten().copied();

@@ -57,7 +57,7 @@ pub struct Diff {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct Unknown {
-    /// Name of the part, for people.
+    /// Name of the part, as text.
     pub what: String,
     /// Layers with objects of the part.
     #[serde(skip)]

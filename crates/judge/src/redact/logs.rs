@@ -16,7 +16,7 @@ const BETWEEN: [char; 18] = [
     ' ', '\t', '\n', ',', '{', '}', '(', ')', '[', ']', '=', '"', '\'', '`', ';', '<', '>', '\\',
 ];
 
-/// Keys of files that configure kube-proxy, beside those of its configuration.
+/// Keys of files that configure kube-proxy, in addition to the keys of its configuration.
 const FILE_KEYS: &[&str] = &[
     "apiVersion",
     "args",

@@ -18,7 +18,7 @@ use kpx_node::evidence::Item;
 pub use kpx_node::node::modules::Standing;
 pub use sysctls::sysctls;
 
-/// The items that [`of`] reads beside those of the checks.
+/// The items that [`of`] reads in addition to the items of the checks.
 pub const NEEDS: &[Item] = &[
     Item::KernelRelease,
     Item::Modules,

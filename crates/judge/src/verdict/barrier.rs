@@ -35,8 +35,8 @@ pub enum Barrier {
 }
 
 impl Barrier {
-    /// Returns the obstacles that stop the connections of `cell` on this node, each once; `walks` are the walks of its
-    /// family.
+    /// Returns the obstacles that stop the connections of `cell` on this node, without duplicates; `walks` are the
+    /// walks of its family.
     pub(super) fn all_of(cell: &Cell, walks: &Walks<'_, '_, '_>) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for (outcome, way) in cell.outcomes.iter().zip(&cell.verdict.ways) {

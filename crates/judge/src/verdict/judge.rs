@@ -73,7 +73,7 @@ pub struct Judge<'n> {
     pub(super) ingress: Ingress<'n>,
     peers: OnceCell<Peers>,
     pub(super) insides: Insides<'n>,
-    /// Pods that something tells apart.
+    /// Pods that rules, routes or addresses tell apart from others.
     pub(super) single: OnceCell<Single>,
     pub(super) unanswered: OnceCell<Unanswered>,
     /// Pods with a chain for their NetworkPolicies, and whether these are in force.

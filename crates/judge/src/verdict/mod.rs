@@ -243,7 +243,7 @@ impl Verdict {
         Some(format!("{first}{when}"))
     }
 
-    /// Returns the faults, each once, those of the most packets first.
+    /// Returns the faults without duplicates; the fault of the most packets comes first.
     pub fn faults(&self) -> Vec<&Fault> {
         let mut faults: Vec<&Fault> = Vec::new();
         let mut ways: Vec<&Way> = self.ways.iter().collect();

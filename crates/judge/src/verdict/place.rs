@@ -478,7 +478,7 @@ fn pod_name(pod: &Pod) -> String {
     format!("{}/{}", pod.metadata.namespace, pod.metadata.name)
 }
 
-/// Returns the addresses of `pod`, each once.
+/// Returns the addresses of `pod`, without duplicates.
 fn addresses_of(pod: &Pod) -> BTreeSet<IpAddr> {
     pod.addresses().collect()
 }

@@ -27,7 +27,7 @@ const FEWEST: usize = 2;
 const MOST: usize = 16;
 const OF_ALL_SERVICES: usize = 400;
 
-/// Pods that something tells apart.
+/// Pods that rules, routes or addresses tell apart from others.
 #[derive(Debug)]
 pub(super) struct Single {
     pub(super) pods: Vec<Source>,
@@ -36,7 +36,8 @@ pub(super) struct Single {
 }
 
 impl Judge<'_> {
-    /// Returns pods of this node that something tells apart, but for endpoints of `target` and the pod `typical`.
+    /// Returns pods of this node that differ from others in rules, routes or addresses, except endpoints of `target`
+    /// and the pod `typical`.
     pub(super) fn single_pods(
         &self,
         target: Target<'_>,

@@ -29,7 +29,7 @@ struct Asks<'o> {
 /// The effect of the policies on a packet.
 #[derive(Debug, Default)]
 struct Answer<'n> {
-    /// The policies that drop it, each once those before are removed.
+    /// The policies that drop it: each drops it once the policies before are removed.
     blocked: Vec<&'n Policy>,
     /// The first policy with an unknown effect.
     unsure: Option<&'n Policy>,

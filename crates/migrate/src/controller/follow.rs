@@ -57,7 +57,7 @@ impl<N: BridgeNode> Follower<N> {
         }
     }
 
-    /// Follows the cluster until the bridge is removed or `ends` is set. `notify` takes a line for people.
+    /// Follows the cluster until the bridge is removed or `ends` is set. `notify` takes a line to print.
     pub async fn follow(&mut self, ends: &Cell<bool>, notify: &mut dyn FnMut(String)) {
         loop {
             let changed = self.node.change(CHECK).await;

@@ -63,7 +63,7 @@ struct Guard<'g, N> {
 /// loaded.
 ///
 /// While no other kpx holds the lock of the node, the guard follows the cluster and renews the lease. `notify` takes a line
-/// for people.
+/// to print.
 pub async fn run<N: GuardedNode>(
     mut node: N,
     mode: Mode,

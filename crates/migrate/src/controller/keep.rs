@@ -61,7 +61,7 @@ impl Keeper {
         self.shared.order.store(order as u8, Ordering::Relaxed);
     }
 
-    /// Returns whether the lease had expired, so that the bridge must be loaded again, since the last call.
+    /// Returns whether the lease expired since the last call; the bridge must then be loaded again.
     pub fn has_lost(&self) -> bool {
         self.shared.lost.swap(false, Ordering::Relaxed)
     }

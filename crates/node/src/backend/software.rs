@@ -29,7 +29,7 @@ pub enum Maker {
 
 const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
-/// Chains that `iptables` mode alone writes, beside those of Services: table, name.
+/// Chains that only `iptables` mode writes, in addition to the chains of Services: table, name.
 const IPTABLES: [(&str, &str); 4] = [
     ("filter", "KUBE-EXTERNAL-SERVICES"),
     ("filter", "KUBE-NODEPORTS"),

@@ -48,8 +48,8 @@ const SCHEDULER: &str = "IPVS scheduler not specified, use ";
 /// The reports of kube-proxy's log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ProxyLog {
-    /// Troubles of the last run that no later message ends, each once, in the order of their first messages; or why they cannot
-    /// be read.
+    /// Troubles of the last run that no later message ends, without duplicates, in the order of their first messages; or the
+    /// reason why they cannot be read.
     pub troubles: Result<Vec<Trouble>, Gap>,
     /// Whether it is the log of a container, whose clock is UTC; a journal has the node's clock.
     pub of_container: bool,

@@ -14,7 +14,7 @@ use kpx_judge::check::Severity;
 use kpx_judge::verdict::Failing;
 use kpx_node::words::number_of;
 
-/// The findings of several nodes, each once.
+/// The findings of several nodes, without duplicates.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

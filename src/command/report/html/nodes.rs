@@ -57,7 +57,7 @@ pub(crate) struct NodesPage {
     pub nodes: Vec<(String, Result<NodeRow, String>)>,
     /// Why more nodes are missing, if so.
     pub incomplete: Option<String>,
-    /// The findings of all, each once.
+    /// The findings of all nodes, without duplicates.
     pub doctor: DoctorOfNodes,
 }
 

@@ -353,7 +353,7 @@ pub(super) fn verdict(to: &mut String, data: &[u8]) -> Result<(), Odd> {
         other => return Err(format!("verdict {other:?} is unknown")),
     };
     match chain {
-        // Without a name of its own, and printed within the rule.
+        // An anonymous chain, printed within the rule.
         Some(chain) if chain.starts_with("__chain") => {
             return Err("a chain has no name".to_owned());
         }

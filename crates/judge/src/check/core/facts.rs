@@ -55,7 +55,7 @@ pub enum ModeSource {
 }
 
 impl ModeSource {
-    /// Returns its name for people.
+    /// Returns its name as text.
     pub const fn name(self) -> &'static str {
         match self {
             Self::File => "kube-proxy's config.conf",

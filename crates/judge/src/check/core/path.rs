@@ -152,7 +152,7 @@ pub(in crate::check) fn own_address(facts: &Facts<'_>, family: Family) -> Result
     })
 }
 
-/// Returns how a packet ends, for people.
+/// Returns in words how a packet ends.
 pub(in crate::check) fn ended(outcome: &Outcome) -> String {
     let (address, port) = outcome.destination;
     match outcome.verdict {

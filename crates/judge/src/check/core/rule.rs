@@ -490,7 +490,7 @@ fn with_range(command: &str, pass: &Pass) -> String {
     }
 }
 
-/// Returns `commands` as one line, each once.
+/// Returns `commands` as one line, without duplicates.
 fn line(mut commands: Vec<String>) -> Line {
     let mut seen = BTreeSet::new();
     commands.retain(|command| seen.insert(command.clone()));

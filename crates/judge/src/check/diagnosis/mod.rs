@@ -41,7 +41,7 @@ pub struct Diagnosis {
     pub next: Next,
 }
 
-/// A check, and what became of it.
+/// A check and its outcome.
 #[derive(Debug)]
 pub struct Checked {
     /// The check.

@@ -259,7 +259,7 @@ fn pieces<'r, 'a>(chains: Vec<Edit<'r, 'a>>) -> Vec<Vec<Edit<'r, 'a>>> {
     pieces
 }
 
-/// Sorts `chains` so that each comes after the chains that its rules lead to.
+/// Sorts `chains` so that the targets of jumps come first.
 fn leaves_first<'r, 'a>(mut waiting: Vec<Edit<'r, 'a>>) -> Vec<Edit<'r, 'a>> {
     let mut sorted = Vec::with_capacity(waiting.len());
     while !waiting.is_empty() {

@@ -262,7 +262,7 @@ pub enum Match<'a> {
     Nth {
         /// `--every`: one packet in this many.
         every: Invertible<u32>,
-        /// `--packet`: which of them, from 0.
+        /// `--packet`: the position within each group of `every` packets, from 0.
         packet: u32,
     },
     /// `-m set --match-set`.
