@@ -10,7 +10,7 @@ pub(crate) fn is_kind(word: &str) -> bool {
     KINDS.iter().any(|kind| kind.eq_ignore_ascii_case(word))
 }
 
-/// Words beside the name of a Service.
+/// Words before or after the name of a Service.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ServiceArgs {
     /// Name of the Service, behind the word `service` or `svc`

@@ -1,5 +1,5 @@
-//! Stages beside the rules, with the kernel as the judge: each fault is made, real connections fail, `kpx why` names it, and its
-//! fix, typed as printed, lets them work again.
+//! Stages other than the rules, with the kernel as the judge: each fault is made, real connections fail, `kpx why` names it, and
+//! its fix, typed as printed, lets them work again.
 
 mod inside;
 mod network;

@@ -1,4 +1,4 @@
-//! What runs in the pods and beside them: servers, clients that count what fails, a pod's first process and a node's.
+//! The programs in the pods and outside: servers, clients that count failures, a pod's first process and a node's.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -62,7 +62,7 @@ async fn a_class_of_packets_that_the_new_mode_loses_blocks_until_it_is_accepted(
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    // In any order, several at once, beside the loss of connections.
+    // In any order, several at once, in addition to the loss of connections.
     for more in [
         &["--brief", "--accept-loss", "host-to-load-balancer-ip"][..],
         &[

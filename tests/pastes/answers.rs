@@ -130,7 +130,7 @@ async fn what_other_rules_cannot_avert_is_certain_without_the_nftables_rules() {
         page.contains("unknown: the nftables rules are unknown"),
         "{ran}"
     );
-    // What works as far as it is shown may fail in rules that are not.
+    // A connection that works by the shown rules may fail in others.
     let ran = ask(
         &session(&[("iptables-save", lines), objects(name)]),
         &["why", &service],

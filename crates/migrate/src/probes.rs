@@ -65,7 +65,7 @@ impl Display for Target {
     }
 }
 
-/// The number of Services beside the API server's and DNS, in each family, and the number of NodePorts.
+/// The number of Services without the API server's and DNS, in each family, and the number of NodePorts.
 const OTHERS: usize = 3;
 
 /// A DNS query for the address of `kubernetes.default.svc.cluster.local`; any answer is enough.

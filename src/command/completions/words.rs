@@ -31,7 +31,7 @@ pub(super) enum Wanted {
     Other,
 }
 
-/// The command line as far as it is typed.
+/// The typed part of the command line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Typed {
     /// The kind of its last word.

@@ -44,7 +44,7 @@ impl Session {
         self.noted.get()
     }
 
-    /// Notes whose state `evidence` is, as far as it is not known yet.
+    /// Notes the node of `evidence`, if it is not known yet.
     pub(super) fn note(&self, evidence: &Evidence) {
         let is_recording = self.source.is_bundle();
         let known = self.origin();

@@ -1,4 +1,4 @@
-//! `--probe`: one real connection beside a trace.
+//! `--probe`: one real connection in addition to a trace.
 
 use std::net::{IpAddr, SocketAddr};
 

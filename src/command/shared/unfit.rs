@@ -15,7 +15,7 @@ use kpx_node::evidence::Gap;
 pub(super) const OF_MACHINE: [&str; 5] =
     ["root", "netns", "image", "programs", "proxy-credentials"];
 
-/// Refuses options that `words`, the command line of `cli`, gives beside `--from` and that change nothing there.
+/// Refuses options in `words`, the command line of `cli`, that change nothing with `--from`.
 pub(super) fn refuse_unused(cli: &Cli, words: &[OsString]) -> Result<(), Failure> {
     let global = &cli.global;
     if global.from.is_empty() {

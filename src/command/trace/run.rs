@@ -42,7 +42,7 @@ use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::{Address, Addresses};
 use kpx_node::owner::{self, Owners, Port};
 
-/// The output formats of a trace, beside the common ones.
+/// The output formats of a trace, in addition to the common ones.
 const FORMATS: &[Extra<TraceReport>] = &[
     ("picture", picture),
     ("svg", svg),

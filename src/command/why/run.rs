@@ -28,7 +28,7 @@ use kpx_node::evidence::Evidence;
 use kpx_node::net::Proto;
 use kpx_node::node::NodeSnapshot;
 
-/// The output formats of an answer, beside the common ones.
+/// The output formats of an answer, in addition to the common ones.
 const FORMATS: &[Extra<WhyReport>] = &[("picture", picture), ("svg", svg)];
 
 pub(in crate::command) async fn run(

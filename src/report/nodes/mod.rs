@@ -34,7 +34,7 @@ pub(crate) trait Together: Serialize {
     /// Returns the number of nodes in each state, with its words, in the order of the title: `(3, "healthy")`.
     fn states(&self) -> Vec<(usize, &'static str)>;
 
-    /// Returns the exit status of the comparison, beside the nodes' own.
+    /// Returns the exit status of the comparison, in addition to the nodes' own.
     fn exit(&self) -> u8 {
         CLEAN
     }

@@ -79,7 +79,7 @@ impl Row {
 }
 
 impl FateRow {
-    /// Returns the row of the first of `fates`, beside the other.
+    /// Returns the row of the first of `fates`, compared with the other.
     fn new([fate, other]: [&Fate; 2], trace: &[Outcome]) -> Self {
         let way = |way: &Way| WayRow {
             verdict: way.verdict,

@@ -1,4 +1,4 @@
-//! Faults beside the rules: settings, sockets, connections, kube-proxy itself.
+//! Faults outside of the rules: settings, sockets, connections, kube-proxy itself.
 
 use super::{Fault, Node, findings, printed, through};
 

@@ -329,8 +329,8 @@ impl Severity {
 /// How commands name kube-proxy's ConfigMap: as kubeadm does.
 pub(crate) const CONFIG_MAP: &str = "configmap kube-proxy";
 
-/// Returns the names of this node, of kube-proxy's pod on it and of its ConfigMap, as far as they are known, by the words that stand
-/// for them in commands.
+/// Returns the known names of this node, of kube-proxy's pod on it and of its ConfigMap, by the words that stand for them in
+/// commands.
 pub fn names(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
     let node = facts.node_name();
     let pod = node.as_deref().and_then(|node| kp::pod(facts, Some(node)));

@@ -159,7 +159,7 @@ impl<T> Delta<T> {
         }
     }
 
-    /// Iterates over the live and the desired object, as far as there are both.
+    /// Iterates over the live and the desired object; over one if the other does not exist.
     pub fn both(&self) -> impl Iterator<Item = &T> {
         self.have().into_iter().chain(self.want())
     }

@@ -1,4 +1,4 @@
-//! Notes on a trace, beside its verdict.
+//! Notes on a trace, in addition to its verdict.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -419,7 +419,7 @@ fn listens(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &m
     }
 }
 
-/// Returns notes on rules of `family` that the kernel applies and a trace cannot show, such as those of an iptables back end
+/// Returns notes on rules of `family` that the kernel applies and a trace cannot show, such as rules of an iptables back end
 /// whose program is missing.
 pub fn unread(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
     let back_ends = [

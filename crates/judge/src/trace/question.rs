@@ -15,7 +15,7 @@ use kpx_node::net::{Family, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::{Owner, Owners, Port};
 
-/// Returns the items that a trace reads, beside the rules of iptables.
+/// Returns the items that a trace reads, in addition to the rules of iptables.
 pub fn needs() -> impl Iterator<Item = Item> {
     NEEDS
         .iter()

@@ -45,7 +45,7 @@ pub(crate) enum Stage<'w, 'a> {
 /// (`nf_hook_entries_grow`).
 #[derive(Debug)]
 pub(crate) struct Nat<'w, 'a> {
-    /// The chains, by priority, then the later one first, as far as the order of tables and chains shows it.
+    /// The chains, by priority, then the later one first if the order of tables and chains shows it.
     pub(crate) chains: Vec<Stage<'w, 'a>>,
     /// Other possible orders: an older table may have a newer chain.
     pub(crate) others: Vec<Order>,

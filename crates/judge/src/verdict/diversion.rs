@@ -220,7 +220,7 @@ fn policy_rule(node: &NodeSnapshot<'_>, rule: &PolicyRule) -> String {
     }
 }
 
-/// Returns by which program a route was made, as far as its protocol says so: ` (made by bird)`.
+/// Returns the program that made a route, if its protocol shows it: ` (made by bird)`.
 fn made_by(route: &Route) -> String {
     match route.daemon() {
         None => String::new(),

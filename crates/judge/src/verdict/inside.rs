@@ -760,8 +760,8 @@ impl<'p> Inside<'p> {
         found
     }
 
-    /// Returns the fault of packets from `source`, if the pod itself has that address beside its own: the kernel takes them for martians,
-    /// unless `accept_local` is on.
+    /// Returns the fault of packets from `source`, if the pod itself has that address in addition to its own: the kernel takes them for
+    /// martians, unless `accept_local` is on.
     fn has_source(&self, source: IpAddr) -> Option<Fault> {
         let is_its = source != self.address && self.network.addresses.contains(&source);
         let (pod, pid) = (self.address, self.network.pid);

@@ -87,7 +87,7 @@ pub struct Judge<'n> {
     pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
     /// By family, the walk of replies.
     pub(super) back: [OnceCell<Box<Kept<'n>>>; 2],
-    /// Why the tunnel by a link to a Node carries nothing, as far as was asked.
+    /// By link and Node, the reason why a tunnel carries nothing; only for tunnels that were asked for.
     pub(super) tunnels: RefCell<HashMap<(String, String), Option<Fault>>>,
     /// The faults of IPv6 neighbours, by their address and link.
     pub(super) neighbours: RefCell<HashMap<(IpAddr, String), Option<Fault>>>,

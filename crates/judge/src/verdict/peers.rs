@@ -21,7 +21,7 @@ use kpx_node::node::links::{Address, Link};
 use kpx_node::node::routes::Route;
 use kpx_node::owner::Endpoint;
 
-/// Another Node: its addresses in the cluster's network, and the ranges of its pods, as far as it has any.
+/// Another Node: its addresses in the cluster's network, and the ranges of its pods, if it has any.
 #[derive(Debug)]
 pub(super) struct Peer {
     addrs: Vec<IpAddr>,

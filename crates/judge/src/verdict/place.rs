@@ -83,7 +83,7 @@ pub(super) struct Places<'n> {
     node: &'n NodeSnapshot<'n>,
     /// The Node object of this node.
     object: Option<&'n Node>,
-    /// The links of the node's own addresses, apart from those of kube-ipvs0.
+    /// The links of the node's own addresses, without kube-ipvs0.
     own: HashMap<IpAddr, &'n str>,
     /// The Services by their addresses.
     services: HashMap<IpAddr, String>,

@@ -92,7 +92,7 @@ impl Judge<'_> {
             signs.entry(addr).or_default().extend(places);
         }
         let of = |pod: &Source| pod.addr.and_then(|addr| signs.get(&addr));
-        // Rules about most pods, such as those of a network plugin for each of its pods, single out none.
+        // Rules about most pods, such as a network plugin's rules for each of its pods, single out none.
         let mut counts: HashMap<Option<&Signs>, usize> = HashMap::default();
         for pod in &pods {
             *counts.entry(of(pod)).or_default() += 1;
@@ -350,7 +350,7 @@ pub(super) fn signs_inside(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
     signs
 }
 
-/// Returns the members of the IP set called `name`, as far as they begin with an address.
+/// Returns the members of the IP set `name` that begin with an address.
 fn members<'n>(node: &'n NodeSnapshot<'_>, name: &str) -> impl Iterator<Item = Cidr> + 'n {
     let sets = node.ipset().ok();
     let mut sets = sets.into_iter().flat_map(|sets| &sets.sets);

@@ -9,7 +9,7 @@ use kpx_node::cluster::{Pod, Service, Workload};
 use kpx_node::net::Proto;
 use kpx_node::owner::PortName;
 
-/// A workload whose pods a Service selects and at whose port nothing listens, beside one that has the port.
+/// A workload whose pods a Service selects and at whose port nothing listens, with another workload that has the port.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stranger {
     /// The Service.

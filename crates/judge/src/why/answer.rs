@@ -429,7 +429,7 @@ impl Beside {
     }
 }
 
-/// Returns the other nodes to which the connections of `paths` go, as far as states of other nodes are given.
+/// Returns the other nodes to which the connections of `paths` go, if states of other nodes are given.
 fn beside(paths: &[Path]) -> Vec<Beside> {
     let mut all = BTreeSet::new();
     let mut left: Vec<&Cell> = paths.iter().map(|path| &path.cell).collect();

@@ -564,7 +564,8 @@ impl<'n> Look<'n> {
         })
     }
 
-    /// Returns what `port` needs beside kube-proxy's rules, if its protocol opens connections that these do not translate.
+    /// Returns the needs of `port` in addition to kube-proxy's rules, if its protocol opens connections that the rules do
+    /// not translate.
     fn needs_helper(&self, port: &Port) -> Option<String> {
         let (helper, what) = match (port.port, port.proto) {
             (Some(69), Proto::Udp) => ("tftp", "TFTP answers from a port of its own"),

@@ -227,7 +227,8 @@ changes! {
     /// nftables: kube-proxy lists its rules by netlink, behind the gate `NFTablesNetlink`, which is on by default; before, with
     /// the tool `nft`, with which it still writes them.
     NftablesNetlink = 37;
-    /// `nodePortAddresses` takes the words `primary`, `localhost` and `all` beside prefixes; before, only `primary` alone.
+    /// `nodePortAddresses` takes the words `primary`, `localhost` and `all` in addition to prefixes; before, only
+    /// `primary` alone.
     NodePortWords = 37;
     /// nftables: kube-proxy listens for NodePorts of TCP on loopback addresses, behind the gate
     /// `KubeProxyNFTablesLocalhostNodePorts` (KEP-6032), and rejects other ports there; with the metric

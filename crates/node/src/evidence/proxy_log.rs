@@ -548,7 +548,7 @@ fn without_query(text: &str) -> String {
     query.map_or_else(|| text.to_owned(), |query| text.replacen(query, "", 1))
 }
 
-/// Returns the beginning of `text` as far as the quotation mark that ends it, without escapes.
+/// Returns the beginning of `text`, up to the quotation mark that ends it, without escapes.
 fn unquoted(text: &str) -> String {
     let mut value = String::new();
     let mut chars = text.chars();

@@ -106,7 +106,7 @@ pub struct Frontend {
     pub kind: Kind,
     /// Whether it drops all packets.
     pub drops: bool,
-    /// The sources by which it lets clients outside in, if it checks them.
+    /// The source ranges from which it accepts clients outside, if it checks them.
     pub ranges: Option<Ranges>,
     /// Whether an L7 proxy on the node gets its packets instead of the backends.
     pub l7_proxy: bool,

@@ -43,7 +43,7 @@ pub const EBPF_NEEDS: &[Item] = &[
 pub struct EbpfProxy {
     /// The proxy.
     pub proxy: Proxy,
-    /// Its programs that are attached, as far as they are read.
+    /// Its attached programs that were read.
     pub programs: Vec<Attached>,
     /// Whether its programs translate connections to Services. A gap if they were not read and something on the node hints at them.
     pub serves: Result<bool, Gap>,

@@ -1,4 +1,4 @@
-//! Service proxies in Open vSwitch, which translate connections beside the rules of the kernel.
+//! Service proxies in Open vSwitch, which translate connections without the rules of the kernel.
 
 use super::NodeSnapshot;
 use super::processes::kube_proxies;

@@ -40,7 +40,7 @@ const TRANSPORT: u32 = 2;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 const FIN_SYN_RST_ACK: u8 = 0x17;
-/// `NF_CT_STATE_BIT`, with that of untracked packets beside a new connection.
+/// `NF_CT_STATE_BIT`; `NEW` includes untracked packets.
 const ESTABLISHED: u32 = 1 << 1;
 const NEW: u32 = 1 << 3 | 1 << 6;
 

@@ -1,6 +1,6 @@
 //! A check over several sources: the findings of those that were read, and the gaps of the others.
 //!
-//! A finding stays a finding if another source is missing; the missing source is noted beside it. Without a finding, the first
+//! A finding stays a finding if another source is missing; the missing source is noted with it. Without a finding, the first
 //! missing source makes the check unknown.
 
 use crate::check::{Finding, Proof, Verdict};

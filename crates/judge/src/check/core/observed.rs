@@ -12,7 +12,7 @@ use kpx_node::words::number_of;
 /// The items that [`Facts::observed`] reads.
 pub const OBSERVED: &[Item] = &[Item::Iptables4, Item::Iptables6, Item::Nft, Item::NftText];
 
-/// The items that [`Facts::written`] reads beside [`OBSERVED`].
+/// The items that [`Facts::written`] reads in addition to [`OBSERVED`].
 pub(in crate::check) const FAMILIES: &[Item] = &[
     Item::Services,
     Item::Nodes,

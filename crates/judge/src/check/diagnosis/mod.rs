@@ -130,9 +130,9 @@ pub struct Summary {
     pub unknown: usize,
 }
 
-/// Returns the diagnosis of the `outcomes` of checks that answer `question`; `ignores` are the operator's, which expire by the
-/// time beside them, `services` is the verdict on all Services, if there is one, and `known` are values for commands, by the words
-/// that stand for them.
+/// Returns the diagnosis of the `outcomes` of checks that answer `question`; `ignores` are the operator's, with the time by which
+/// they expire, `services` is the verdict on all Services, if there is one, and `known` are values for commands, by the words that
+/// stand for them.
 pub fn diagnose(
     mut outcomes: Vec<(&'static Check, Outcome)>,
     ignores: Option<(&Ignores, Time)>,

@@ -300,7 +300,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         Ok(_) => Ok(false),
         Err(_) => is_replaced(facts),
     };
-    // Rules of kube-proxy beside another service proxy are leftovers: CN04 reports them.
+    // Rules of kube-proxy on a node with another service proxy are leftovers: CN04 reports them.
     if replaced == Ok(true) {
         return Err(Gap::NotApplicable(REPLACED.to_owned()));
     }

@@ -199,7 +199,7 @@ fn open(path: &Path) -> Result<Option<File>, BundleError> {
     }
 }
 
-/// Returns whether the path has files of a bundle of kpx, as far as it can be read.
+/// Returns whether the readable part of the path has files of a bundle of kpx.
 pub fn is_bundle(path: &Path) -> bool {
     let found = match open(path) {
         Ok(None) => folder::base(path).map(drop),
