@@ -230,7 +230,7 @@ fn row(strand: &Strand) -> Row {
     }
     let mut service = Draft::new(SERVICE, &service);
     // A faulty object is drawn in the place of the object.
-    let of_object = |of: &&Station| of.stage == Stage::Service;
+    let of_object = |station: &&Station| station.stage == Stage::Service;
     let stations = strand.ways.iter().flat_map(|way| &way.stations);
     if let Some(station) = stations.clone().find(of_object) {
         service
@@ -435,7 +435,7 @@ fn place(scene: &mut Scene, row: &Row, lanes: &Lanes, y: usize) -> usize {
     let client = framed(&row.client, lanes, y);
     let service = framed(&row.service, lanes, y);
     let mut below = y + client.height().max(service.height());
-    let right = |of: &Frame| of.x + of.width;
+    let right = |frame: &Frame| frame.x + frame.width;
     scene.wires.push(Wire {
         from: (right(&client), y + 1),
         turn: right(&client) + 1,

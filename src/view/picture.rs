@@ -115,11 +115,11 @@ pub(crate) fn of<'c>(
             cell.kind.name(),
         );
         let ways = ways(&service, cell, causes, endpoints);
-        let same = |of: &&mut Strand| {
-            of.service == service
-                && of.fate == cell.fate()
-                && of.targets[0] == target
-                && of.ways == ways
+        let same = |strand: &&mut Strand| {
+            strand.service == service
+                && strand.fate == cell.fate()
+                && strand.targets[0] == target
+                && strand.ways == ways
         };
         match strands.iter_mut().find(same) {
             Some(same) if same.clients.contains(&client) => {}
@@ -193,7 +193,8 @@ fn without_way(broken: &Broken) -> Strand {
 
 fn ways(service: &str, cell: &Cell, causes: &[Broken], endpoints: &[EndpointRow]) -> Vec<Way> {
     let target = format!("{}/{}", cell.to(), cell.flow.proto);
-    let concerns = |of: &&Broken| of.from.contains(&cell.client) && of.to.contains(&target);
+    let concerns =
+        |broken: &&Broken| broken.from.contains(&cell.client) && broken.to.contains(&target);
     let causes: Vec<&Broken> = causes.iter().filter(concerns).collect();
     let verdict = &cell.verdict;
     let beside = verdict.beside.as_ref();
@@ -204,8 +205,9 @@ fn ways(service: &str, cell: &Cell, causes: &[Broken], endpoints: &[EndpointRow]
         let ended = fault.map(|fault| ended(fault, outcome, &causes));
         if let Some(ended) = ended {
             // The reply comes back from the endpoint.
-            let comes_first = |of: &Station| {
-                of.stage <= ended.stage && of.stage < Stage::Leave || ended.stage >= Stage::Leave
+            let comes_first = |station: &Station| {
+                station.stage <= ended.stage && station.stage < Stage::Leave
+                    || ended.stage >= Stage::Leave
             };
             stations.retain(comes_first);
             stations.push(ended);
@@ -252,8 +254,9 @@ fn ways(service: &str, cell: &Cell, causes: &[Broken], endpoints: &[EndpointRow]
             ends,
             is_reached,
         };
-        let same = |of: &&mut Way| {
-            (of.fate, &of.stations, of.is_reached) == (next.fate, &next.stations, next.is_reached)
+        let same = |way: &&mut Way| {
+            (way.fate, &way.stations, way.is_reached)
+                == (next.fate, &next.stations, next.is_reached)
         };
         match ways.iter_mut().find(same) {
             Some(same) => {
@@ -371,7 +374,7 @@ fn ended(fault: &Fault, outcome: &Outcome, causes: &[&Broken]) -> Station {
         _ => None,
     };
     // Of several causes, the one with the rule at which these packets end applies.
-    let is_stop = |of: &&&Broken| match (&of.cause, stop) {
+    let is_stop = |broken: &&&Broken| match (&broken.cause, stop) {
         (
             Cause::ForeignRule {
                 table,

@@ -109,8 +109,8 @@ async fn ports(session: &Session, name: &str, namespace: Option<&str>, begun: &s
         Some((kind, rest)) if is_kind(kind) => rest,
         _ => name,
     };
-    let is_it = |of: &&Service| {
-        let meta = &of.metadata;
+    let is_it = |service: &&Service| {
+        let meta = &service.metadata;
         match plain.split_once('/') {
             Some((space, plain)) => meta.namespace == space && meta.name == plain,
             None => meta.name == plain && namespace.is_none_or(|only| meta.namespace == only),

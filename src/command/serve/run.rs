@@ -385,7 +385,7 @@ impl<'s> Serving<'s> {
             self.node_at = now + if result.is_ok() { period } else { pause };
             state.stale_after = period.max(price) * 3;
             result.map(|reading| {
-                let is = |of: &Mode| reading.mode.as_deref() == Some(of.name());
+                let is = |mode: &Mode| reading.mode.as_deref() == Some(mode.name());
                 mode = Mode::EVER.into_iter().find(is);
                 state.reading = Some(reading);
             })

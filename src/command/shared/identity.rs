@@ -310,7 +310,8 @@ pub(in crate::command) fn is_no_node(session: &Session, node: &NodeSnapshot<'_>)
 }
 
 fn has_no_kubernetes(node: &NodeSnapshot<'_>) -> bool {
-    let runs = |of: &Process| of.name == "kubelet" || processes::is_proxy_name(&of.name);
+    let runs =
+        |process: &Process| process.name == "kubelet" || processes::is_proxy_name(&process.name);
     let runs_any = node.processes().map(|all| all.processes.iter().any(runs));
     matches!(runs_any, Ok(false)) && matches!(node.services(), Err(Gap::NotApplicable(_)))
 }

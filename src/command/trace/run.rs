@@ -356,7 +356,8 @@ async fn trace_here(
 /// Returns the only global address of a node whose routes are not known.
 fn only_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
     let addresses = node.addresses().ok().filter(|_| node.routes().is_err())?;
-    let of_family = |of: &&Address| of.addr.family() == family && of.scope == "global";
+    let of_family =
+        |address: &&Address| address.addr.family() == family && address.scope == "global";
     let mut all = addresses.all.iter().filter(of_family);
     let first = all.next()?;
     all.next().is_none().then_some(first.addr.addr)

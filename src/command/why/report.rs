@@ -231,13 +231,15 @@ fn endpoints(page: &mut Page, endpoints: &[EndpointRow]) {
         return;
     }
     page.line("");
-    let row = |of: &EndpointRow| {
-        let state = of.state.map_or_else(String::new, |state| state.to_string());
+    let row = |row: &EndpointRow| {
+        let state = row
+            .state
+            .map_or_else(String::new, |state| state.to_string());
         vec![
-            of.address.to_string(),
+            row.address.to_string(),
             state,
-            of.node.clone().unwrap_or_default(),
-            of.pod.clone().unwrap_or_default(),
+            row.node.clone().unwrap_or_default(),
+            row.pod.clone().unwrap_or_default(),
         ]
     };
     let rows: Vec<_> = endpoints.iter().take(MOST_SHOWN).map(row).collect();

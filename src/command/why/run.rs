@@ -104,7 +104,7 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
         Unanswered::Source(why) => no_source(&node, &why),
     })?;
     // In another namespace, the fix names it.
-    let is_none = |of: &Broken| matches!(&of.cause, Cause::NoService { elsewhere, .. } if elsewhere.is_empty());
+    let is_none = |broken: &Broken| matches!(&broken.cause, Cause::NoService { elsewhere, .. } if elsewhere.is_empty());
     let similar = match &asked {
         Asked::Service {
             namespace, name, ..
@@ -163,7 +163,7 @@ fn decides(session: &Session, args: &WhyArgs, answer: &Answer) -> Option<(String
     if answer.fate != Fate::Unknown || answer.fix.is_some() || session.one_of_several {
         return None;
     }
-    let is_open = |of: &&why::Path| of.fate == Fate::Unknown && of.protocol != Proto::Sctp;
+    let is_open = |path: &&why::Path| path.fate == Fate::Unknown && path.protocol != Proto::Sctp;
     let tries = args.probe.is_none() && answer.paths.iter().any(|path| is_open(&path));
     let next = if tries {
         let words = ["why", args.target.as_str(), "--probe"].map(str::to_owned);

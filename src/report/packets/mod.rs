@@ -165,9 +165,9 @@ impl PacketsReport {
         } else {
             ["", &expected]
         };
-        let row = |of: &Proved| Row::new(of, options, modes, is_other_mode);
+        let row = |proved: &Proved| Row::new(proved, options, modes, is_other_mode);
         // No option omits the rules of others.
-        let foreign = |of: &Proved| Row::new(of, options, ["", ""], false);
+        let foreign = |proved: &Proved| Row::new(proved, options, ["", ""], false);
         let mut report = Self {
             mode: Some(mode),
             is_other_mode,

@@ -138,7 +138,7 @@ fn meaning(difference: &Difference) -> Option<&'static str> {
 
 /// Returns the outcomes that stop the packet, or all if none does.
 fn stopped(outcomes: &[Outcome]) -> Vec<Outcome> {
-    let stops = |of: &&Outcome| matches!(of.verdict, Verdict::Drop | Verdict::Reject);
+    let stops = |outcome: &&Outcome| matches!(outcome.verdict, Verdict::Drop | Verdict::Reject);
     let found: Vec<_> = outcomes.iter().filter(stops).cloned().collect();
     if found.is_empty() {
         outcomes.to_vec()

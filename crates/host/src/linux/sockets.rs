@@ -79,7 +79,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// count.
 fn all_listening(item: Item, context: &Context) -> Result<Vec<Listening>, Gap> {
     let mut first = listening_now(item, context)?;
-    let waits = |of: &Listening| of.0 == "tcp" && of.2.header.recv_queue > 0;
+    let waits = |listening: &Listening| listening.0 == "tcp" && listening.2.header.recv_queue > 0;
     if !first.iter().any(waits) {
         return Ok(first);
     }

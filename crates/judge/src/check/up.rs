@@ -476,7 +476,13 @@ fn refused(
     let fields: BTreeSet<_> = fields.collect();
     let fields: Vec<_> = fields.into_iter().collect();
     let message = format!("the API server refuses {what}: {}", listed(&fields));
-    let accepted = |of: &Refused| Some(format!("{} as {}", of.value, strict::accepted(&of.value)?));
+    let accepted = |refused: &Refused| {
+        Some(format!(
+            "{} as {}",
+            refused.value,
+            strict::accepted(&refused.value)?
+        ))
+    };
     let wanted: BTreeSet<_> = refused.iter().filter_map(accepted).collect();
     let wanted: Vec<_> = wanted.into_iter().collect();
     let mut fix = format!(

@@ -105,8 +105,8 @@ impl Scope for Iptables<'_> {
 
     fn is_others(&self, table: &str, chain: &str, rule: &Rule<'_>) -> bool {
         // A kubelet before 1.28 writes it, and it stays until the node boots.
-        let is_its_mark = |of: &Match<'_>| match of {
-            Match::Mark(of) => !of.inverted && of.value == DROP_MARK,
+        let is_its_mark = |matched: &Match<'_>| match matched {
+            Match::Mark(matched) => !matched.inverted && matched.value == DROP_MARK,
             _ => false,
         };
         (table, chain) == ("filter", "KUBE-FIREWALL")

@@ -367,8 +367,8 @@ fn of_service(found: &Difference) -> bool {
 fn may_end_elsewhere(found: &Difference) -> bool {
     let ways = found.fates.iter().flat_map(|fate| &fate.ways);
     let open = |way: &Way| {
-        let is_route_back = |of: &Assumption| {
-            let Assumption::Answer { question, .. } = of else {
+        let is_route_back = |assumption: &Assumption| {
+            let Assumption::Answer { question, .. } = assumption else {
                 return false;
             };
             matches!(question, Question::RouteBack { .. })

@@ -100,8 +100,9 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 all.all.push(route(*range, "unicast", "main", "pods"));
             }),
             Repair::RoutePodsThere(range, by, link) => self.copy.edit_routes(|all| {
-                let is_replaced =
-                    |of: &Route| of.table == "main" && of.destination == *range && of.metric == 0;
+                let is_replaced = |route: &Route| {
+                    route.table == "main" && route.destination == *range && route.metric == 0
+                };
                 all.all.retain(|route| !is_replaced(route));
                 all.all.push(Route {
                     gateway: Some(*by),
@@ -328,7 +329,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
     fn remove_address(&mut self, addr: IpAddr, link: &str) {
         let (mut networks, mut kept) = (Vec::new(), Vec::new());
         self.copy.edit_addresses(|all| {
-            let is_it = |of: &Address| of.link == link && of.addr.addr == addr;
+            let is_it = |address: &Address| address.link == link && address.addr.addr == addr;
             let own = all.all.iter().filter(|address| is_it(address));
             networks = own.map(|address| address.addr.normal()).collect();
             all.all.retain(|address| !is_it(address));
@@ -370,8 +371,8 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                     .iter_mut()
                     .filter(|virtual_server| virtual_server.key == *server)
                 {
-                    let is_it = |of: &backend::ipvs::model::RealServer| {
-                        of.addr == addr.ip() && of.port == addr.port()
+                    let is_it = |real: &backend::ipvs::model::RealServer| {
+                        real.addr == addr.ip() && real.port == addr.port()
                     };
                     of.order.clear();
                     of.reals.retain(|real| !is_it(real));

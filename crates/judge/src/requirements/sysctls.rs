@@ -84,10 +84,10 @@ pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
     let all = sysctls(facts.node, have, config.as_ref()).into_iter();
     // A module that is not loaded has its default values when it is loaded, and no recommended value differs from
     // these.
-    let absent = |of: &Wanted| {
-        of.value.is_none()
-            && of.sysctl.by == By::Advice
-            && of.sysctl.key.starts_with("net.ipv4.vs.")
+    let absent = |wanted: &Wanted| {
+        wanted.value.is_none()
+            && wanted.sysctl.by == By::Advice
+            && wanted.sysctl.key.starts_with("net.ipv4.vs.")
     };
     let all = all.filter(|wanted| wanted.modes.contains(&to) && !absent(wanted));
     let needs = all.map(|wanted| {

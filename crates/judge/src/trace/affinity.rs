@@ -97,7 +97,8 @@ fn in_set(node: &NodeSnapshot<'_>, client: IpAddr, hop: &Hop) -> Option<bool> {
     };
     let (_, name) = what.split_once('@')?;
     let rules = node.nft().ok().filter(|_| name.starts_with(AFFINITY))?;
-    let is_it = |of: &Element| matches!(&of.key, Expr::Word(word) if word.parse() == Ok(client));
+    let is_it =
+        |element: &Element| matches!(&element.key, Expr::Word(word) if word.parse() == Ok(client));
     let mut sets = rules.tables.iter().filter_map(|table| table.set(name));
     Some(sets.any(|set| set.elements.iter().any(is_it)))
 }

@@ -139,8 +139,8 @@ impl Chains<'_> {
     /// Returns whether a rule looks clients up in the list of `-m recent` called `name`, so that clients in it are
     /// treated differently; true if not all rules were read.
     pub(crate) fn looks_up(&self, name: &str) -> bool {
-        let asks = |of: &Match<'_>| {
-            matches!(of, Match::Recent(recent)
+        let asks = |matched: &Match<'_>| {
+            matches!(matched, Match::Recent(recent)
             if matches!(recent.action.value, RecentAction::Check | RecentAction::Update) && &*recent.name == name)
         };
         match &self.rules {

@@ -41,7 +41,9 @@ pub fn several_ports(node: &NodeSnapshot<'_>, target: &Target) -> Option<Vec<Str
         return None;
     };
     let mut services = node.services().ok()?.iter();
-    let is_it = |of: &&Service| of.metadata.namespace == *namespace && of.metadata.name == *name;
+    let is_it = |service: &&Service| {
+        service.metadata.namespace == *namespace && service.metadata.name == *name
+    };
     let ports = &services.find(is_it)?.spec.ports;
     let named = ports.iter().map(|port| match port.name.as_str() {
         "" => port_in_words(port),

@@ -374,7 +374,7 @@ impl Rule {
             return false;
         };
         let asked = conditions(own);
-        let is_about = |of: &&Match<'_>| match of {
+        let is_about = |matched: &&Match<'_>| match matched {
             Match::Destination(_) | Match::In(_) | Match::Multiport { .. } => true,
             Match::Ports { destination, .. } => destination.is_some(),
             _ => false,
@@ -655,9 +655,9 @@ impl Rule {
             });
         }
         let (own, _) = self.with_those_before(node)?;
-        let is_port = |of: &&Match<'_>| {
+        let is_port = |matched: &&Match<'_>| {
             matches!(
-                of,
+                matched,
                 Match::Protocol(_) | Match::Ports { .. } | Match::Multiport { .. }
             )
         };

@@ -190,7 +190,8 @@ pub(crate) fn stages<'w, 'a>(
     for chains in &world.chains {
         if let Rules::Unknown(gap) = &chains.rules {
             // The kernel's own list has them, too.
-            let of_iptables = |of: &&Table| of.family == family.nft_name() && of.is_of_iptables();
+            let of_iptables =
+                |table: &&Table| table.family == family.nft_name() && table.is_of_iptables();
             let mut listed = tables.iter().filter(of_iptables).peekable();
             if Some(chains.store) == in_nftables
                 && listed.peek().is_some()
@@ -203,7 +204,7 @@ pub(crate) fn stages<'w, 'a>(
             continue;
         }
         let place = |name: &str| {
-            let is_it = |of: &Table| of.family == family.nft_name() && of.name == name;
+            let is_it = |table: &Table| table.family == family.nft_name() && table.name == name;
             let at = tables.iter().position(is_it);
             at.filter(|_| Some(chains.store) == in_nftables)
         };

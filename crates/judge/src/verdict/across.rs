@@ -496,7 +496,8 @@ impl Judge<'_> {
         if !sockets.gaps.is_empty() {
             return None;
         }
-        let on_port = |of: &&Socket| of.proto == proto && of.local.port() == address.port();
+        let on_port =
+            |socket: &&Socket| socket.proto == proto && socket.local.port() == address.port();
         let elsewhere = sockets.listening.iter().filter(on_port);
         let listens: Vec<SocketAddr> = elsewhere.map(|elsewhere| elsewhere.local).collect();
         let mut endpoints = question.port.iter().flat_map(|port| &port.endpoints);
@@ -546,8 +547,8 @@ impl Judge<'_> {
 /// Returns the doubt about a connection whose packets a node does not track, but whose replies it does: the replies are invalid
 /// there.
 fn untracked(outcome: &Outcome, replies: &[Outcome]) -> Option<Fault> {
-    let is_out = |of: &Outcome| {
-        let mut hops = of.hops.iter();
+    let is_out = |outcome: &Outcome| {
+        let mut hops = outcome.hops.iter();
         hops.any(|hop| matches!(hop.effect, trace::Effect::Untrack))
     };
     if !is_out(outcome) || replies.iter().all(is_out) {

@@ -245,10 +245,10 @@ impl Judge<'_> {
         let link = links
             .iter()
             .find(|link| link.name == name && link.kind == "veth")?;
-        let is_pair = |of: &&Link| {
-            of.kind == "veth"
-                && (Some(of.index) == link.peer && of.peer == Some(link.index)
-                    || (name, of.name.as_str()) == (CALICO_PAIR.0, CALICO_PAIR.1))
+        let is_pair = |candidate: &&Link| {
+            candidate.kind == "veth"
+                && (Some(candidate.index) == link.peer && candidate.peer == Some(link.index)
+                    || (name, candidate.name.as_str()) == (CALICO_PAIR.0, CALICO_PAIR.1))
         };
         links.iter().find(is_pair).map(|link| link.name.as_str())
     }

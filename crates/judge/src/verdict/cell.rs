@@ -488,9 +488,9 @@ impl Judge<'_> {
         let restricted = self.policed().keys().copied();
         let apart = apart.chain(restricted.filter(|addr| self.is_restricted(*addr)));
         let others: Vec<IpAddr> = backends.iter().copied().chain(apart).collect();
-        let is_known = |of: &Source| {
-            let holder = of.addr.and_then(|addr| self.places.holder(addr));
-            of.entry == Entry::Pod && matches!(holder, Some(Holder::Pod(_)))
+        let is_known = |source: &Source| {
+            let holder = source.addr.and_then(|addr| self.places.holder(addr));
+            source.entry == Entry::Pod && matches!(holder, Some(Holder::Pod(_)))
         };
         let family = Family::of(to);
         let at = usize::from(family == Family::V6);

@@ -300,7 +300,7 @@ impl Judge<'_> {
         };
         let phase = self.places.ended(pod);
         // Only the pods of this node are certainly listed; a slice made by hand may have the wrong namespace.
-        let name = |of: &str| of.rsplit('/').next().map(str::to_owned);
+        let name = |text: &str| text.rsplit('/').next().map(str::to_owned);
         let is_deleted = now.is_some_and(|now| name(now) != name(pod))
             && endpoint.local == Some(true)
             && self.places.declared_ports(pod).is_none();
@@ -664,8 +664,8 @@ impl Judge<'_> {
             }
             let out = outcome.leaves_by().map(str::to_owned);
             let balancer = self.node.services().ok().and_then(|all| {
-                let has = |of: &&Service| {
-                    let mut ips = of
+                let has = |service: &&Service| {
+                    let mut ips = service
                         .status
                         .load_balancer
                         .ingress

@@ -360,11 +360,11 @@ impl Judge<'_> {
         let range = pods_with(self.node, pod)?;
         let is_default = matches!(route.table.as_str(), "main" | "local" | "default");
         let mut rules = self.node.rules().ok()?.all.iter();
-        let leads_there = |of: &&PolicyRule| {
+        let leads_there = |rule: &&PolicyRule| {
             !is_default
-                && of.family == route.family
-                && of.action.is_empty()
-                && of.table.as_ref() == Some(&route.table)
+                && rule.family == route.family
+                && rule.action.is_empty()
+                && rule.table.as_ref() == Some(&route.table)
         };
         rules.find(leads_there)?.bypass(range).map(Box::new)
     }
@@ -372,7 +372,8 @@ impl Judge<'_> {
     /// Returns whether the kernel prefers `route` to another one that leads to `pod` by the link `home`.
     fn hides(&self, route: &Route, pod: IpAddr, home: &str) -> bool {
         let routes = self.node.routes().map_or(&[][..], |all| all.all.as_slice());
-        let leads_home = |of: &&Route| of.destination.contains(pod) && of.devices().contains(&home);
+        let leads_home =
+            |route: &&Route| route.destination.contains(pod) && route.devices().contains(&home);
         routes.iter().any(|route| leads_home(&route)) && !route.devices().contains(&home)
     }
 

@@ -484,9 +484,9 @@ impl Judge<'_> {
         else {
             return false;
         };
-        let is_on = |of: &str| {
+        let is_on = |link: &str| {
             let sysctl = self.node.sysctl();
-            sysctl.is_ok_and(|all| all.get(&sysctl_of(of, "proxy_arp")) == Some("1"))
+            sysctl.is_ok_and(|all| all.get(&sysctl_of(link, "proxy_arp")) == Some("1"))
         };
         let way = self.way_to(gateway);
         (is_on("all") || is_on(&far.name)) && way.is_some_and(|(link, _)| link != far.name)
@@ -806,7 +806,7 @@ impl<'p> Inside<'p> {
             let mut beside = links.iter().filter(|link| link.master == tap.master);
             tap.master.is_some() && is_tap(tap) && beside.any(|beside| beside.peer.is_some())
         };
-        let is_it = |of: &Link| of.kind == "macvtap" || is_bridged(of);
+        let is_it = |link: &Link| link.kind == "macvtap" || is_bridged(link);
         links.iter().any(is_it)
     }
 

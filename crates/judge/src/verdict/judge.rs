@@ -541,8 +541,8 @@ impl<'n> Judge<'n> {
         let is_gone =
             |real: SocketAddr| port.endpoints.iter().all(|endpoint| endpoint.addr != real);
         let servers = self.node.ipvs().map_or(&[][..], |table| &table.servers);
-        let is_it = |of: &&VirtualServer| {
-            of.key.socket() == Some(at) && of.key.proto() == Some(question.flow.proto)
+        let is_it = |server: &&VirtualServer| {
+            server.key.socket() == Some(at) && server.key.proto() == Some(question.flow.proto)
         };
         let mut reals = servers
             .iter()

@@ -118,8 +118,10 @@ fn limits(of: &Statement) -> bool {
 
 /// Returns the same for rules of nftables.
 fn same(before: &Listed, own: &Listed) -> bool {
-    let is_end = |of: &Statement| matches!(of, Statement::Verdict(Ends::Accept | Ends::Return));
-    let is_match = |of: &&Statement| matches!(of, Statement::Match { .. });
+    let is_end = |statement: &Statement| {
+        matches!(statement, Statement::Verdict(Ends::Accept | Ends::Return))
+    };
+    let is_match = |statement: &&Statement| matches!(statement, Statement::Match { .. });
     let asked = before.statements.iter().filter(is_match);
     before.statements.iter().any(is_end) && asked.eq(own.statements.iter().filter(is_match))
 }

@@ -146,9 +146,9 @@ impl Judge<'_> {
             return None;
         }
         let to = SocketAddr::new(flow.destination, flow.port);
-        let is_it = |of: &IpAddr| match flow.entry {
-            Entry::Host => self.places.own(*of).is_some(),
-            Entry::Pod => flow.source == Some(*of),
+        let is_it = |addr: &IpAddr| match flow.entry {
+            Entry::Host => self.places.own(*addr).is_some(),
+            Entry::Pod => flow.source == Some(*addr),
             Entry::Outside => false,
         };
         let mut used_up = self.used_up().iter();

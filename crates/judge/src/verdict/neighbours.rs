@@ -211,7 +211,7 @@ impl Judge<'_> {
         }
         // Each pod may have a link of its own.
         let is_alike = |name: &str| {
-            let of_kind = |of: &Link| of.name == name && of.kind == "veth";
+            let of_kind = |link: &Link| link.name == name && link.kind == "veth";
             name == link.name || link.kind == "veth" && links.iter().any(of_kind)
         };
         let beside = || {

@@ -139,7 +139,7 @@ pub fn foreign_end<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> Optio
 
 fn worse_cells<'s>(now: &'s Surveyed, then: &'s Surveyed) -> impl Iterator<Item = Worse> + 's {
     then.cells.iter().filter_map(|cell| {
-        let is_same = |of: &&Brief| of.to == cell.to && of.client == cell.client;
+        let is_same = |brief: &&Brief| brief.to == cell.to && brief.client == cell.client;
         let before = now.cells.iter().find(is_same)?;
         let is_worse = cell.fate.fails() && before.fate < cell.fate;
         is_worse.then(|| Worse {

@@ -307,10 +307,13 @@ impl Judge<'_> {
         let other = self.places.node_called(name)?;
         let by = self.peers().address(name, Family::of(pod))?;
         let routes = &self.node.routes().ok()?.all;
-        let to_pod = |of: &&Route| {
-            of.kind == "unicast" && of.destination.prefix > 0 && of.destination.contains(pod)
+        let to_pod = |route: &&Route| {
+            route.kind == "unicast"
+                && route.destination.prefix > 0
+                && route.destination.contains(pod)
         };
-        let is_taken = |of: &&Route| of.device.as_deref() == Some(device) && of.gateway == gateway;
+        let is_taken =
+            |route: &&Route| route.device.as_deref() == Some(device) && route.gateway == gateway;
         let is_direct = routes
             .iter()
             .filter(to_pod)
@@ -401,7 +404,7 @@ impl Judge<'_> {
             .found(Lookup::to(Asked::new(pod, None)))
             .ok()
             .flatten()?;
-        let leads_there = |of: &Route| of.gateway.is_some_and(|by| peer.addrs.contains(&by));
+        let leads_there = |route: &Route| route.gateway.is_some_and(|by| peer.addrs.contains(&by));
         if leads_there(route) {
             return None;
         }
@@ -411,14 +414,14 @@ impl Judge<'_> {
             to.prefix > 0
                 && (peer.ranges.is_empty() || ranges.any(|range| range.normal() == to.normal()))
         };
-        let is_hidden = |of: &&Route| {
-            let (chosen, other) = (route.destination, of.destination);
-            of.table == route.table
-                && of.kind == route.kind
+        let is_hidden = |candidate: &&Route| {
+            let (chosen, other) = (route.destination, candidate.destination);
+            candidate.table == route.table
+                && candidate.kind == route.kind
                 && other.contains(pod)
                 && (other.prefix < chosen.prefix
-                    || other.prefix == chosen.prefix && of.metric > route.metric)
-                && leads_there(of)
+                    || other.prefix == chosen.prefix && candidate.metric > route.metric)
+                && leads_there(candidate)
                 && is_of_node(other)
         };
         let hidden = self.node.routes().ok()?.all.iter().find(is_hidden)?;
@@ -600,7 +603,8 @@ pub fn home_gone<'n>(
     {
         return None;
     }
-    let is_used = |of: &Address| !of.is_duplicate() && announced.contains(&of.addr.addr);
+    let is_used =
+        |address: &Address| !address.is_duplicate() && announced.contains(&address.addr.addr);
     if here.iter().any(is_used) {
         return None;
     }
@@ -608,7 +612,7 @@ pub fn home_gone<'n>(
         .iter()
         .find(|own_address| own_address.addr.addr == address);
     let out = outward(node);
-    let is_out = |of: &&Address| of.scope == "global" && out.contains(&*of.link);
+    let is_out = |address: &&Address| address.scope == "global" && out.contains(&*address.link);
     let of_out = here.iter().filter(is_out);
     let mut of_family = of_out
         .filter(|address| address.addr.family() == family)
@@ -641,7 +645,7 @@ fn outward<'n>(node: &'n NodeSnapshot<'n>) -> HashSet<&'n str> {
     };
     let leads_out = |link: &&Link| {
         let mut ports = links.all.iter();
-        let is_port = |of: &Link| of.master.as_ref() == Some(&link.name);
+        let is_port = |candidate: &Link| candidate.master.as_ref() == Some(&link.name);
         link.master.is_none()
             && match link.kind.as_str() {
                 "bridge" => ports.any(|port| is_port(port) && is_plain(port)),

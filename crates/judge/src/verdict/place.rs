@@ -246,7 +246,7 @@ impl<'n> Places<'n> {
                 near_the_end(range, 1)
             } else {
                 let mut all = other.status.addresses.iter();
-                let internal = |of: &&NodeAddress| of.kind == "InternalIP";
+                let internal = |address: &&NodeAddress| address.kind == "InternalIP";
                 let all = all
                     .by_ref()
                     .filter(internal)

@@ -57,8 +57,8 @@ impl Judge<'_> {
     }
 
     fn stranger(&self, name: &PortName, proto: Proto, at: SocketAddr) -> Option<Stranger> {
-        let is_it = |of: &&Service| {
-            *of.metadata.namespace == *name.namespace && *of.metadata.name == *name.name
+        let is_it = |service: &&Service| {
+            *service.metadata.namespace == *name.namespace && *service.metadata.name == *name.name
         };
         let service = self.node.services().ok()?.iter().find(is_it)?;
         let all = self.node.pods().ok()?;

@@ -64,9 +64,11 @@ fn asks_which(statement: &Statement) -> bool {
 
 /// Returns whether a rule matches only one of first and later packets, and may be worse for later ones.
 fn tells_rule(rule: &Rule<'_>) -> bool {
-    let holds = |of: &Match<'_>, state: u8, flags: u8| match of {
+    let holds = |matched: &Match<'_>, state: u8, flags: u8| match matched {
         Match::State { states, .. } => (states.value.0 & state != 0) != states.inverted,
-        Match::TcpFlags(of) => (flags & of.value.mask == of.value.set) != of.inverted,
+        Match::TcpFlags(matched) => {
+            (flags & matched.value.mask == matched.value.set) != matched.inverted
+        }
         Match::Conntrack(options) => fits_state(options, state == States::ESTABLISHED),
         _ => true,
     };

@@ -132,7 +132,7 @@ impl Judge<'_> {
             return false;
         }
         let addresses = self.node.addresses().map_or(&[][..], |all| &all.all);
-        let has_it = |of: &Address| !of.addr.is_host() && of.addr.contains(node);
+        let has_it = |address: &Address| !address.addr.is_host() && address.addr.contains(node);
         let mut its = addresses.iter().filter(|address| has_it(address));
         its.any(|address| !self.is_tunnel(&address.link))
     }

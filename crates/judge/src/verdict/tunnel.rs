@@ -165,7 +165,7 @@ impl Judge<'_> {
             .flatten();
         let links = self.node.links().ok()?.all.iter();
         let of_name = |name: &str| links.clone().find(|link| link.name == name);
-        let is_vxlan = |of: &&Link| of.kind == "vxlan" && of.name.starts_with("flannel");
+        let is_vxlan = |link: &&Link| link.kind == "vxlan" && link.name.starts_with("flannel");
         let leaves = out.and_then(of_name).filter(is_vxlan);
         let comes = came.as_deref().and_then(of_name).filter(is_vxlan);
         let (link, far) = match (leaves, comes) {
@@ -400,8 +400,8 @@ impl Judge<'_> {
             Some(link.name.clone())
         };
         let direct = || {
-            let is_direct = |of: &Node| {
-                let kind = of.metadata.annotations.get(BACKEND_TYPE);
+            let is_direct = |node: &Node| {
+                let kind = node.metadata.annotations.get(BACKEND_TYPE);
                 kind.is_some_and(|kind| kind == "host-gw")
             };
             let mut its = addresses(other).into_iter();
@@ -483,7 +483,7 @@ fn carrier<'l>(out: &str, links: &'l [Link]) -> Option<&'l Link> {
     if link.kind != "openvswitch" {
         return Some(link);
     }
-    let of_switch = |of: &&Link| OF_SWITCH.iter().any(|name| of.name.starts_with(name));
+    let of_switch = |link: &&Link| OF_SWITCH.iter().any(|name| link.name.starts_with(name));
     let mut all = links.iter().filter(of_switch);
     all.next().filter(|_| all.next().is_none())
 }

@@ -298,7 +298,7 @@ impl Answer {
         } else {
             Fate::of_all(self.paths.iter().map(|path| path.fate))
         };
-        let is_unseen = |of: &Broken| matches!(of.cause, Cause::Balancer { .. });
+        let is_unseen = |broken: &Broken| matches!(broken.cause, Cause::Balancer { .. });
         if self.fate == Fate::Works && self.causes.iter().any(is_unseen) {
             self.fate = Fate::Unknown;
         }
@@ -332,9 +332,9 @@ impl Answer {
         if first.from.is_empty() || first.degree != Degree::Breaks {
             return String::new();
         }
-        let is_other = |of: &Client| {
-            let is_pod = *of == Client::Single && first.from.contains(&Client::Pod);
-            !is_pod && !first.from.contains(of)
+        let is_other = |client: &Client| {
+            let is_pod = *client == Client::Single && first.from.contains(&Client::Pod);
+            !is_pod && !first.from.contains(client)
         };
         let causes = self.causes.iter().filter(|cause| {
             cause.degree == Degree::Breaks && !cause.by_design && cause.fix != first.fix

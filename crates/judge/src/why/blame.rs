@@ -179,12 +179,12 @@ impl Look<'_> {
 
     /// Returns the cause of connections to `port` that no known repair helps.
     fn unexplained(&self, service: &Service, port: &Port, cell: &Cell) -> Cause {
-        let is_unserved = |of: &Fault| matches!(of, Fault::Untranslated { again: false, .. });
+        let is_unserved = |fault: &Fault| matches!(fault, Fault::Untranslated { again: false, .. });
         let faults = cell.verdict.faults();
         // If the rules cannot be compared, a rule that leads to no endpoint dates from before kube-proxy stopped
         // writing.
-        let is_outdated = |of: &Fault| {
-            self.diff.is_err() && matches!(of, Fault::NoEndpoint { .. } | Fault::NoPod { .. })
+        let is_outdated = |fault: &Fault| {
+            self.diff.is_err() && matches!(fault, Fault::NoEndpoint { .. } | Fault::NoPod { .. })
         };
         if faults
             .first()
@@ -291,8 +291,8 @@ impl Look<'_> {
             return None;
         };
         let meta = &service.metadata;
-        let is_other = |of: &&Service| {
-            of.metadata.name != meta.name || of.metadata.namespace != meta.namespace
+        let is_other = |service: &&Service| {
+            service.metadata.name != meta.name || service.metadata.namespace != meta.namespace
         };
         let others = self.services.iter().filter(is_other);
         let mut ports = others.flat_map(|service| owner::ports_of(service, &[], None));
@@ -735,9 +735,9 @@ impl Look<'_> {
     /// Returns the type of the route to just `range` that ends packets, if there is one.
     fn ending_route(&self, range: Cidr) -> Option<&str> {
         let routes = &self.node.routes().ok()?.all;
-        let ends = |of: &&Route| {
+        let ends = |route: &&Route| {
             let kinds = ["blackhole", "unreachable", "prohibit"];
-            of.destination.normal() == range.normal() && kinds.contains(&of.kind.as_str())
+            route.destination.normal() == range.normal() && kinds.contains(&route.kind.as_str())
         };
         routes.iter().find(ends).map(|route| route.kind.as_str())
     }
@@ -897,8 +897,9 @@ impl Look<'_> {
             return Some((Some(flushed.message.clone()), flushed.fix.clone()));
         }
         let name = change.service.as_ref()?;
-        let is_it = |of: &&Finding| {
-            of.services
+        let is_it = |finding: &&Finding| {
+            finding
+                .services
                 .iter()
                 .any(|service| service.to_string() == **name)
         };
@@ -943,11 +944,11 @@ impl Look<'_> {
                 CheckOutcome::Fail(findings) => Some(findings),
                 _ => None,
             });
-        let is_it = |of: &&Finding| {
+        let is_it = |finding: &&Finding| {
             change
                 .service
                 .as_ref()
-                .is_none_or(|name| of.subject == *name)
+                .is_none_or(|name| finding.subject == *name)
         };
         findings.find_map(|all| all.iter().find(is_it)?.fix.clone())
     }
@@ -972,7 +973,7 @@ impl Look<'_> {
             _ => None,
         };
         let rule = mismatch::short(&hop.rule);
-        let is_on = |of: &Outcome| of.hops.iter().any(|other| **other == *hop);
+        let is_on = |outcome: &Outcome| outcome.hops.iter().any(|other| **other == *hop);
         let there = cell.arrival.iter().flat_map(|arrival| &arrival.replies);
         let here = cell
             .verdict

@@ -101,7 +101,8 @@ impl Look<'_> {
         all.extend(self.foreign_rules(cell, &failing, is_decisive));
         let settings = self.settings(cell, &faults);
         // A sysctl that is off is one cause, also where kube-proxy sets it.
-        let is_known = |of: &Candidate| settings.iter().any(|known| known.turns_on_as(of));
+        let is_known =
+            |candidate: &Candidate| settings.iter().any(|known| known.turns_on_as(candidate));
         all.extend(
             programmed
                 .into_iter()
@@ -121,9 +122,9 @@ impl Look<'_> {
                 && table.family == family.nft_name()
                 && table.name != nftables::expect::TABLE
         });
-        let candidate = |of: &nftables::model::Table| Candidate {
-            what: What::Dormant(format!("{} {}", of.family, of.name)),
-            repairs: vec![Repair::Wake(of.family.clone(), of.name.clone())],
+        let candidate = |table: &nftables::model::Table| Candidate {
+            what: What::Dormant(format!("{} {}", table.family, table.name)),
+            repairs: vec![Repair::Wake(table.family.clone(), table.name.clone())],
         };
         of.map(candidate).collect()
     }
@@ -203,7 +204,7 @@ impl Look<'_> {
     pub(super) fn drift(port: &Port, all: &[Change], family: Family) -> Vec<Candidate> {
         let name = port.name.to_string();
         let concerns = |change: &&Change| {
-            let is_own = |of: &str| of == name || mismatch::is_service_of(of, &port.name);
+            let is_own = |text: &str| text == name || mismatch::is_service_of(text, &port.name);
             change.family.is_none_or(|own_family| own_family == family)
                 && change.service.as_deref().is_none_or(is_own)
         };
@@ -340,9 +341,9 @@ impl Look<'_> {
     ) -> Option<DesiredState> {
         let mut services = self.services.to_vec();
         let mut slices = self.slices.to_vec();
-        let is_it = |of: &&mut Service| {
-            of.metadata.name == service.metadata.name
-                && of.metadata.namespace == service.metadata.namespace
+        let is_it = |candidate: &&mut Service| {
+            candidate.metadata.name == service.metadata.name
+                && candidate.metadata.namespace == service.metadata.namespace
         };
         if let Some(of) = services.iter_mut().find(is_it) {
             match what {

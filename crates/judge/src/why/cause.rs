@@ -480,7 +480,7 @@ pub(super) fn is_address(target: &str) -> bool {
 
 /// Returns whether both are the same route without a gateway, which every pod gets.
 fn is_same_route(one: &Obstacle, other: &Obstacle) -> bool {
-    let route = |of: &Obstacle| match of {
+    let route = |obstacle: &Obstacle| match obstacle {
         Obstacle::Gatewayless { link, route, .. } => Some((link.clone(), *route)),
         _ => None,
     };

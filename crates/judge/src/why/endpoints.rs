@@ -378,7 +378,7 @@ pub(super) fn lack(
         .collect();
     let since = unready.and_then(|times| times.into_iter().max());
     let endpoints = names.into_iter().collect();
-    let is_ending = |of: &&Endpoint| of.conditions.terminating.unwrap_or(false);
+    let is_ending = |endpoint: &&Endpoint| endpoint.conditions.terminating.unwrap_or(false);
     let lack = if all.iter().all(is_ending) {
         Lack::Terminating { endpoints }
     } else {

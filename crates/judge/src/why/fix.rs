@@ -452,10 +452,11 @@ fn start_fix(pods: &[Waits], namespace: &str) -> Fix {
     let crashed = pods
         .iter()
         .find_map(|pod| Some((pod, pod.crashed.as_ref()?)));
-    let name = |of: &Waits| {
-        of.pod
+    let name = |waits: &Waits| {
+        waits
+            .pod
             .split_once('/')
-            .map_or(of.pod.clone(), |(_, name)| name.to_owned())
+            .map_or(waits.pod.clone(), |(_, name)| name.to_owned())
     };
     match (crashed, pods.first()) {
         (Some((of, container)), _) => Fix::kubectl(

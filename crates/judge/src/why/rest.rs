@@ -124,16 +124,16 @@ fn is_said(broken: &Broken, errors: &[&Finding]) -> bool {
     let about = broken.cause.about();
     let advice = |fix: &Option<Fix>| fix.as_ref().and_then(|fix| fix.advice.clone());
     let own = advice(&broken.fix);
-    let says = |of: &Finding| {
-        let is_about = match (&of.about, &about) {
+    let says = |finding: &Finding| {
+        let is_about = match (&finding.about, &about) {
             (Subject::Rule(one), Some(Subject::Rule(other))) => place(one) == place(other),
             (chain, Some(Subject::Rule(rule))) => {
                 *chain == Subject::chain(rule.family, &rule.table, &rule.chain)
             }
             (one, other) => Some(one) == other.as_ref(),
         };
-        let is_vague = is_unexplained(broken) && of.services.is_empty();
-        is_about || is_vague || own.is_some() && advice(&of.fix) == own
+        let is_vague = is_unexplained(broken) && finding.services.is_empty();
+        is_about || is_vague || own.is_some() && advice(&finding.fix) == own
     };
     let by_proxy = matches!(
         broken.cause,

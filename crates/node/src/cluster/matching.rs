@@ -88,8 +88,8 @@ pub fn makes_none(services: &[Service], slices: &[EndpointSlice]) -> bool {
     let mut selecting = services
         .iter()
         .filter(|service| service.selector().is_some());
-    let has_none = |of: &Service| {
-        let meta = &of.metadata;
+    let has_none = |service: &Service| {
+        let meta = &service.metadata;
         !slices.contains_key(&(meta.namespace.as_str(), meta.name.as_str()))
     };
     selecting.clone().count() > 1 && selecting.all(has_none)

@@ -103,7 +103,7 @@ impl Metadata {
 
     /// Returns the time of the last write of anything but the status, if the writers are known: kubectl omits them.
     pub fn last_write(&self) -> Option<Time> {
-        let of_object = |of: &&ManagedFields| of.subresource.is_empty();
+        let of_object = |fields: &&ManagedFields| fields.subresource.is_empty();
         let edits = self.managed_fields.iter().filter(of_object);
         let times: Option<Vec<Time>> = edits
             .map(|edit| edit.time.as_deref()?.parse().ok())

@@ -204,7 +204,11 @@ fn one_line(text: &str) -> &str {
 
 /// Returns what a probe asks, in words.
 fn asks(probe: &Value) -> Option<String> {
-    let text = |of: &Value| of.as_str().map_or_else(|| of.to_string(), str::to_owned);
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
     if let Some(get) = probe.get("httpGet") {
         let path = get.get("path").and_then(Value::as_str).unwrap_or("/");
         return Some(format!("port {} for {path}", text(get.get("port")?)));

@@ -107,7 +107,7 @@ pub fn refused(text: &str, mode: Mode, version: Option<Version>) -> Result<Vec<R
     validator.word("healthzBindAddress", ENDPOINT, is_endpoint);
     validator.word("metricsBindAddress", ENDPOINT, is_endpoint);
     validator.list("nodePortAddresses", NODE_PORTS, |all| {
-        let is_word = |of: &str| matches!(of, "primary" | "localhost" | "all");
+        let is_word = |text: &str| matches!(text, "primary" | "localhost" | "all");
         all.iter().all(|word| is_word(word) || is_cidr(word))
     });
     validator.local(version);

@@ -217,7 +217,8 @@ fn tags(spec: &PodSpec) -> impl Iterator<Item = &str> {
 }
 
 fn proxies(spec: &PodSpec) -> impl Iterator<Item = &Container> {
-    let ours = |of: &&Container| of.name == "kube-proxy" || spec.containers.len() == 1;
+    let ours =
+        |container: &&Container| container.name == "kube-proxy" || spec.containers.len() == 1;
     spec.containers.iter().filter(ours)
 }
 

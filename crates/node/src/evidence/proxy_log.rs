@@ -245,9 +245,9 @@ fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
                 troubles.retain(|trouble| trouble.kind != Kind::Sync || !is_of(trouble.family));
             }
             None if lowercase.contains(SYNCED) => {
-                let is_of = |of: &Trouble| {
+                let is_of = |trouble: &Trouble| {
                     let mut kinds = LISTED.iter().filter(|(name, _)| entry.text.contains(name));
-                    kinds.any(|(_, kind)| of.line.contains(&format!("v1.{kind}")))
+                    kinds.any(|(_, kind)| trouble.line.contains(&format!("v1.{kind}")))
                 };
                 troubles.retain(|trouble| trouble.kind != Kind::Watch || !is_of(trouble));
             }
@@ -342,14 +342,14 @@ fn note(troubles: &mut Vec<Trouble>, kind: Kind, entry: &Entry<'_>) {
     let line = line.replace("err=<", &format!("err={error}"));
     let time = entry.time.to_string();
     // The same error about another address is the same trouble.
-    let is_same = |of: &&mut Trouble| {
+    let is_same = |trouble: &&mut Trouble| {
         let is_it = match kind {
             Kind::Exit => true,
             // Each is of a Service of its own.
-            Kind::Port => of.error == error && of.line == line,
-            _ => without_numbers(&of.error) == without_numbers(&error),
+            Kind::Port => trouble.error == error && trouble.line == line,
+            _ => without_numbers(&trouble.error) == without_numbers(&error),
         };
-        of.kind == kind && of.family == family && is_it
+        trouble.kind == kind && trouble.family == family && is_it
     };
     if let Some(known) = troubles.iter_mut().find(is_same) {
         (known.count, known.last, known.line) = (known.count + 1, time, line);
@@ -488,7 +488,7 @@ fn header(line: &str) -> Option<Entry<'_>> {
 }
 
 fn family_in(text: &str) -> Option<Family> {
-    let names = |of: &str| text.contains(of);
+    let names = |name: &str| text.contains(name);
     if names("ipFamily=\"IPv6\"") || names("ip6tables") {
         Some(Family::V6)
     } else if names("ipFamily=\"IPv4\"") || names("iptables-restore v") {

@@ -512,7 +512,14 @@ fn cilium(
         .iter()
         .map(|backend| (backend.id, backend))
         .collect();
-    let key = |of: &CiliumService| (of.address, of.port, of.protocol.number(), of.internal);
+    let key = |service: &CiliumService| {
+        (
+            service.address,
+            service.port,
+            service.protocol.number(),
+            service.internal,
+        )
+    };
     let mut slots: BTreeMap<_, Vec<&CiliumService>> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.slot > 0) {
         slots.entry(key(entry)).or_default().push(entry);

@@ -427,9 +427,9 @@ fn agent(node: &NodeSnapshot<'_>, proxy: Proxy, programs: &[Attached]) -> Result
     }
     node.links()?;
     // Without a program for links, none is attached.
-    let is_for_links = |of: &Program| {
-        Proxy::of_program(&of.name) == Some(proxy)
-            && matches!(of.r#type.as_str(), "sched_cls" | "xdp")
+    let is_for_links = |program: &Program| {
+        Proxy::of_program(&program.name) == Some(proxy)
+            && matches!(program.r#type.as_str(), "sched_cls" | "xdp")
     };
     let loaded = node.bpf().and_then(|bpf| bpf.programs());
     if loaded.is_ok_and(|all| !all.iter().any(is_for_links)) {

@@ -574,8 +574,9 @@ impl<'a> NodeSnapshot<'a> {
         }
         let lists = |name: &str| {
             let tables = self.nft().map_or(&[][..], |rules| &rules.tables);
-            let is_it =
-                |of: &&nftables::model::Table| of.family == family.nft_name() && of.name == name;
+            let is_it = |table: &&nftables::model::Table| {
+                table.family == family.nft_name() && table.name == name
+            };
             tables
                 .iter()
                 .find(is_it)
@@ -596,8 +597,8 @@ impl<'a> NodeSnapshot<'a> {
         // Where nft lists the tables of iptables, one that it lacks does not exist.
         let is_so = self.nft().is_ok_and(|rules| {
             let names = ["mangle", "nat", "filter"];
-            let is_of_iptables = |of: &&nftables::model::Table| {
-                of.family == family.nft_name() && names.contains(&of.name.as_str())
+            let is_of_iptables = |table: &&nftables::model::Table| {
+                table.family == family.nft_name() && names.contains(&table.name.as_str())
             };
             rules.tables.iter().filter(is_of_iptables).count() == 1
         });

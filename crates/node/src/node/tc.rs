@@ -192,7 +192,7 @@ fn loss(qdisc: &RawQdisc) -> Option<Loss> {
             (burst < SYN).then_some(Loss::All)
         }
         "netem" => {
-            let share = |of: &Value| of.as_f64().or_else(|| of.get("loss")?.as_f64());
+            let share = |value: &Value| value.as_f64().or_else(|| value.get("loss")?.as_f64());
             let mut models = qdisc.options.iter();
             let (key, value) = models.find(|(key, _)| key.starts_with("loss"))?;
             match share(value).filter(|_| key == "loss-random" || key == "loss") {

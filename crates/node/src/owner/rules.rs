@@ -97,7 +97,8 @@ fn portal(chain: &str, rule: &Rule<'_>, found: &mut Found) {
         port.node_port = Some(portal.port);
         return;
     };
-    let matches_more = |of: &Match<'_>| matches!(of, Match::Physdev(_) | Match::AddrType { .. });
+    let matches_more =
+        |matched: &Match<'_>| matches!(matched, Match::Physdev(_) | Match::AddrType { .. });
     let is = if rule.matches.iter().any(matches_more) {
         Role::ExternalIp
     } else {

@@ -160,7 +160,13 @@ impl Together for DoctorOfNodes {
         );
         self.findings = findings.collect();
         self.findings.sort_by(|a, b| {
-            let order = |of: &Finding| (of.common, std::cmp::Reverse(of.severity), of.nodes.len());
+            let order = |finding: &Finding| {
+                (
+                    finding.common,
+                    std::cmp::Reverse(finding.severity),
+                    finding.nodes.len(),
+                )
+            };
             (order(a), a.id, &a.message).cmp(&(order(b), b.id, &b.message))
         });
         let missing = std::mem::take(&mut self.missing).into_iter();
@@ -171,7 +177,8 @@ impl Together for DoctorOfNodes {
         });
         self.unknown = unknown.collect();
         self.unknown.sort_by(|a, b| {
-            let order = |of: &Unknown| std::cmp::Reverse((of.nodes.len(), of.checks.len()));
+            let order =
+                |unknown: &Unknown| std::cmp::Reverse((unknown.nodes.len(), unknown.checks.len()));
             (order(a), &a.reason).cmp(&(order(b), &b.reason))
         });
     }

@@ -351,7 +351,7 @@ fn took(seconds: u64) -> String {
 impl PlannedFleet {
     /// Returns whether at least one preview succeeded, or there were none to run.
     pub(crate) fn is_previewed(&self) -> bool {
-        let failed = |of: &NodePreview| matches!(of.result, PreviewResult::Failed(_));
+        let failed = |preview: &NodePreview| matches!(preview.result, PreviewResult::Failed(_));
         self.previews.is_empty() || !self.previews.iter().all(failed)
     }
 

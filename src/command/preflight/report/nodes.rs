@@ -126,7 +126,13 @@ impl Together for PreflightOfNodes {
         let blockers = found.map(|((what, state), nodes)| Blocker { what, state, nodes });
         self.blockers = blockers.collect();
         self.blockers.sort_by(|a, b| {
-            let order = |of: &Blocker| (of.nodes.len(), of.what.clone(), of.state.clone());
+            let order = |blocker: &Blocker| {
+                (
+                    blocker.nodes.len(),
+                    blocker.what.clone(),
+                    blocker.state.clone(),
+                )
+            };
             order(a).cmp(&order(b))
         });
         for (what, nodes) in std::mem::take(&mut self.missing) {

@@ -179,7 +179,7 @@ fn reaches(trace: &SourceTrace) -> String {
 fn ends(trace: &SourceTrace) -> Vec<(String, f64)> {
     let mut ends: Vec<(String, f64)> = Vec::new();
     // Packets beyond a limit are dropped, and not part of the answer.
-    let ends_early = |of: &&OutcomeRow| matches!(of.verdict, Verdict::Drop | Verdict::Reject);
+    let ends_early = |row: &&OutcomeRow| matches!(row.verdict, Verdict::Drop | Verdict::Reject);
     let works = trace.outcomes.iter().filter(|outcome| !ends_early(outcome));
     let whole: f64 = works.clone().map(|work| work.probability).sum();
     for outcome in works {

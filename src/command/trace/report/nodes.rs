@@ -65,8 +65,8 @@ impl Together for TraceOfNodes {
                 // The address behind the kind of source is the node's.
                 let from = source.kind.clone();
                 let (fate, outcomes) = (source.fate, outcomes(source));
-                let same = |of: &&mut PathRow| {
-                    (of.fate, &of.port, &of.outcomes) == (fate, &port, &outcomes)
+                let same = |row: &&mut PathRow| {
+                    (row.fate, &row.port, &row.outcomes) == (fate, &port, &outcomes)
                 };
                 match paths.iter_mut().find(same) {
                     Some(path) => path.from.push(from),

@@ -75,7 +75,7 @@ impl Listed {
     }
 
     fn of(&mut self, family: u8, table: &str) -> &mut Chains {
-        let is_it = |of: &Chains| of.family == family && of.table == table;
+        let is_it = |chains: &Chains| chains.family == family && chains.table == table;
         let at = self.0.iter().position(is_it).unwrap_or_else(|| {
             self.0.push(Chains {
                 family,

@@ -522,7 +522,7 @@ fn shared(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    let name = |of: &PortName| format!("{}/{}", of.namespace, of.name);
+    let name = |port: &PortName| format!("{}/{}", port.namespace, port.name);
     let findings = users.into_iter().filter_map(|((addr, number, proto), users)| {
         let (first, _) = users.first()?;
         if users.iter().all(|(of, _)| name(of) == name(first)) {

@@ -148,9 +148,9 @@ fn api(facts: &Facts<'_>) -> Verdict {
         let why = format!("chain {} of table {} is missing", need.chain, need.table);
         Gap::Failed(Item::iptables(family), why)
     })?;
-    let is_lost = |of: &&Outcome| {
+    let is_lost = |outcome: &&Outcome| {
         matches!(
-            of.verdict,
+            outcome.verdict,
             End::Reject | End::Drop | End::Unmatched | End::Local
         )
     };

@@ -436,7 +436,7 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
         containers.any(|container| container.name == "kube-proxy")
     };
     let mut slices = facts.node.slices()?.iter();
-    let is_pods = |of: &Endpoint| of.node_name == here && of.target_ref.is_some();
+    let is_pods = |endpoint: &Endpoint| endpoint.node_name == here && endpoint.target_ref.is_some();
     let mut findings = Collector::default();
     // Without the Nodes, kube-proxy's name of this node is not confirmed.
     findings.read(facts.node.nodes());

@@ -230,8 +230,7 @@ fn calico_ports(facts: &Facts<'_>) -> Verdict {
     let all = tables
         .flat_map(|table| &table.chains)
         .flat_map(|chain| &chain.rules);
-    let is_node_port_rule =
-        |of: &Match<'_>| matches!(of, Match::Comment(text) if text.contains("kubernetes NodePort"));
+    let is_node_port_rule = |matched: &Match<'_>| matches!(matched, Match::Comment(text) if text.contains("kubernetes NodePort"));
     let ours = all.filter(|rule| rule.matches.iter().any(is_node_port_rule));
     let ranges: Vec<_> = ours.filter_map(ranges).flatten().collect();
     if ranges.is_empty() {

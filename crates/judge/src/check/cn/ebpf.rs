@@ -310,9 +310,11 @@ fn compared(table: &Table, ports: &[Port], port: &Port, service: &Service) -> Op
         (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut empty = 0;
     for (place, number) in places(table, ports, port) {
-        let at = |of: &&Frontend| (of.at, of.port) == (place, number) && of.is_for(port.proto);
+        let at = |front: &&Frontend| {
+            (front.at, front.port) == (place, number) && front.is_for(port.proto)
+        };
         let all: Vec<&Frontend> = table.frontends.iter().filter(at).collect();
-        let is_exact = |of: &&Frontend| of.proto == port.proto;
+        let is_exact = |front: &&Frontend| front.proto == port.proto;
         let has_exact = all.iter().any(is_exact);
         let used: Vec<&Frontend> = all
             .into_iter()
@@ -326,7 +328,9 @@ fn compared(table: &Table, ports: &[Port], port: &Port, service: &Service) -> Op
             continue;
         }
         // A CiliumLocalRedirectPolicy leads to pods of the node that are no endpoints.
-        let is_own = |of: &&&Frontend| !of.l7_proxy && !of.drops && of.kind != Kind::LocalRedirect;
+        let is_own = |front: &&&Frontend| {
+            !front.l7_proxy && !front.drops && front.kind != Kind::LocalRedirect
+        };
         for front in used.iter().filter(is_own) {
             empty += front.missing;
             let active: BTreeSet<SocketAddr> = front.active().map(|backend| backend.addr).collect();

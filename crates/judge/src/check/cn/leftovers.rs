@@ -113,9 +113,9 @@ fn leftovers(facts: &Facts<'_>) -> Verdict {
     let pods: Vec<&Pod> = pods
         .filter(|pod| pod.spec.node_name.as_deref() == Some(&here))
         .collect();
-    let is_running = |of: &&Software| {
+    let is_running = |software: &&Software| {
         let mut pods = pods.iter().filter(|pod| pod.status.phase == "Running");
-        pods.any(|pod| of.has_agent(pod))
+        pods.any(|pod| software.has_agent(pod))
     };
     let running: Vec<&Software> = SOFTWARE.iter().filter(is_running).collect();
     for (of, left) in left {

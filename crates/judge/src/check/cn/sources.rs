@@ -59,8 +59,9 @@ fn hidden(facts: &Facts<'_>) -> Verdict {
             if from == to {
                 continue;
             }
-            let arrives = |of: &Outcome| matches!(of.verdict, End::Deliver | End::Unmatched);
-            let is_fine = |of: &Outcome| !arrives(of) || hides(of).is_none();
+            let arrives =
+                |outcome: &Outcome| matches!(outcome.verdict, End::Deliver | End::Unmatched);
+            let is_fine = |outcome: &Outcome| !arrives(outcome) || hides(outcome).is_none();
             for outcome in paths.astray(&mut findings, &flow, is_fine) {
                 let Some((hop, seen)) = hides(&outcome) else {
                     continue;

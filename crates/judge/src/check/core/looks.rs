@@ -90,8 +90,8 @@ impl Advice {
     pub fn changes(&self) -> bool {
         match self {
             Self::Kpx(words) => {
-                let has = |of: &&str| words.iter().any(|word| word.text() == Some(of));
-                let is_first = |of: &&str| words.first().and_then(Word::text) == Some(of);
+                let has = |text: &&str| words.iter().any(|word| word.text() == Some(text));
+                let is_first = |name: &&str| words.first().and_then(Word::text) == Some(name);
                 APPLYING.iter().any(has)
                     || ["bridge", "migrate"].iter().any(is_first) && !has(&"--dry-run")
                     || is_first(&"serve")
@@ -116,7 +116,7 @@ fn changes(words: &[&str]) -> bool {
         let mut rows = table.iter();
         rows.find(|(of, _)| *of == program).map(|(_, words)| *words)
     };
-    let has = |of: &&str| words.contains(of);
+    let has = |text: &&str| words.contains(text);
     match words {
         [] => false,
         _ if words.iter().any(|word| word.contains('>')) => true,

@@ -140,9 +140,13 @@ impl Found {
             })
             .collect();
         all.sort_by(|a, b| {
-            let key = |of: &Diagnosed| {
-                let is_later = !of.finding.ties.keeps_open;
-                (std::cmp::Reverse(of.severity), is_later, of.check.id)
+            let key = |diagnosed: &Diagnosed| {
+                let is_later = !diagnosed.finding.ties.keeps_open;
+                (
+                    std::cmp::Reverse(diagnosed.severity),
+                    is_later,
+                    diagnosed.check.id,
+                )
             };
             key(a)
                 .cmp(&key(b))
@@ -159,8 +163,8 @@ impl Diagnosed {
         mut consequences: Vec<Consequence>,
     ) -> Self {
         consequences.sort_by(|a, b| {
-            let key = |of: &Consequence| (of.check.id, of.check.name);
-            let text = |of: &Finding| (of.subject.clone(), of.message.clone());
+            let key = |consequence: &Consequence| (consequence.check.id, consequence.check.name);
+            let text = |finding: &Finding| (finding.subject.clone(), finding.message.clone());
             key(a)
                 .cmp(&key(b))
                 .then_with(|| text(&a.finding).cmp(&text(&b.finding)))

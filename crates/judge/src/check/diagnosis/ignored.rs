@@ -63,7 +63,7 @@ pub(super) fn hide(ignores: &Ignores, now: Time, found: &mut Found) -> Vec<Hidde
         false
     });
     hidden.sort_by(|a, b| {
-        let key = |of: &Hidden| (std::cmp::Reverse(of.finding.severity), of.check.id);
+        let key = |hidden: &Hidden| (std::cmp::Reverse(hidden.finding.severity), hidden.check.id);
         key(a)
             .cmp(&key(b))
             .then_with(|| a.finding.subject.cmp(&b.finding.subject))

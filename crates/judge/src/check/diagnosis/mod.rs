@@ -208,7 +208,8 @@ impl Summary {
                 .filter(|finding| finding.severity == severity)
                 .count()
         };
-        let is_explained = |of: &&Checked| matches!(of.reason, Some(Reason::Explained(_)));
+        let is_explained =
+            |checked: &&Checked| matches!(checked.reason, Some(Reason::Explained(_)));
         Self {
             errors: at(Severity::Error),
             warnings: at(Severity::Warning),

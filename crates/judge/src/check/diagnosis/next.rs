@@ -27,7 +27,7 @@ pub(super) fn next(
     let why = |service: &String| Advice::kpx([Word::from("why"), Word::from(service.clone())]);
     let failing = services.and_then(|tally| tally.failing.first());
     let explains = failing.map(|failure| (why(&failure.service), None));
-    let is_error = |of: &Diagnosed| of.severity == Severity::Error;
+    let is_error = |diagnosed: &Diagnosed| diagnosed.severity == Severity::Error;
     let is_worth = explains.is_none() || findings.iter().any(is_error);
     let worst = Worst {
         findings,

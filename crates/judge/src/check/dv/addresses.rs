@@ -308,8 +308,9 @@ fn own_address(facts: &Facts<'_>) -> String {
 
 /// Returns how to remove the address `ip` of a node from `services`.
 fn free(facts: &Facts<'_>, ip: IpAddr, services: &[&Service]) -> Fix {
-    let has = |of: &&&Service| {
-        of.spec
+    let has = |service: &&&Service| {
+        service
+            .spec
             .external_ips
             .iter()
             .any(|text| text.parse() == Ok(ip))

@@ -225,7 +225,7 @@ fn managed(facts: &Facts<'_>) -> Verdict {
 /// Returns whether `link` has no address but those of the kernel.
 fn is_empty(facts: &Facts<'_>, link: &str) -> bool {
     let addresses = facts.node.addresses();
-    let is_its = |of: &Address| of.link == link && of.scope != "link";
+    let is_its = |address: &Address| address.link == link && address.scope != "link";
     addresses.is_ok_and(|all| !all.all.iter().any(is_its))
 }
 

@@ -212,7 +212,7 @@ fn invalid(facts: &Facts<'_>) -> Verdict {
             continue;
         };
         let drops = chain.rules.iter().filter(|rule| {
-            let invalid = |of: &Match<'_>| matches!(of, Match::State { states, .. } if states.value.0 == States::INVALID);
+            let invalid = |matched: &Match<'_>| matches!(matched, Match::State { states, .. } if states.value.0 == States::INVALID);
             rule.target == Some(Target::Drop) && rule.matches.iter().any(invalid)
         });
         for rule in drops {

@@ -495,7 +495,7 @@ pub(super) fn no_protocols(facts: &Facts<'_>) -> Seen {
 fn listened_on_loopback(state: &DesiredState) -> Vec<ServiceRef> {
     let families = state.families.iter();
     let families = families.filter(|family| state.listens_on_loopback(family.family));
-    let ports = families.flat_map(|of: &FamilyState| &of.ports);
+    let ports = families.flat_map(|state: &FamilyState| &state.ports);
     let listens = |port: &&ServicePort| {
         let at = if port.external_local {
             port.local_at()

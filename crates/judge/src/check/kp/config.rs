@@ -216,14 +216,14 @@ fn refused(facts: &Facts<'_>) -> Vec<Finding> {
         Ok(_) => (Severity::Warning, "the next time it starts"),
         Err(_) => (Severity::Error, "when it starts"),
     };
-    let finding = |of: validate::Refused| {
+    let finding = |refused: validate::Refused| {
         let message = format!(
             "kube-proxy exits {when}, since it refuses {} {}: {}",
-            of.field, of.value, of.allowed
+            refused.field, refused.value, refused.allowed
         );
-        Finding::new(severity, Subject::setting(&of.field), message).fix(format!(
+        Finding::new(severity, Subject::setting(&refused.field), message).fix(format!(
             "Correct {} in kube-proxy's configuration, and restart kube-proxy.",
-            of.field
+            refused.field
         ))
     };
     let evidence = facts.node.evidence();
@@ -679,7 +679,7 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
     if seen.is_empty() {
         return rest.map_or_else(|| Ok(Vec::new()), Err);
     }
-    let is_mode = |of: &Proof| matches!(of, Proof::Setting { key, .. } if key == "mode");
+    let is_mode = |proof: &Proof| matches!(proof, Proof::Setting { key, .. } if key == "mode");
     let is_mode = seen.iter().all(is_mode);
     let about = if is_mode {
         Subject::setting("mode")

@@ -347,7 +347,7 @@ fn lasting(facts: &Facts<'_>, log: &ProxyLog) -> Verdict {
         }
     }
     let found: Vec<Finding> = causes.iter().map(|all| finding(facts, all)).collect();
-    let is_exit = |of: &Trouble| of.kind == Kind::Exit;
+    let is_exit = |trouble: &Trouble| trouble.kind == Kind::Exit;
     if found.is_empty() && !log.of_container && troubles.last().is_some_and(is_exit) {
         let why = "it ends with an error, but kube-proxy runs: it is not the log of this run";
         return Err(Gap::Failed(Item::ProxyLog, why.to_owned()));
@@ -375,8 +375,8 @@ fn is_wanted(facts: &Facts<'_>, claim: &Claim) -> bool {
     let Ok(services) = facts.node.services() else {
         return true;
     };
-    let is_it = |of: &&Service| {
-        *of.metadata.namespace == *name.namespace && *of.metadata.name == *name.name
+    let is_it = |service: &&Service| {
+        *service.metadata.namespace == *name.namespace && *service.metadata.name == *name.name
     };
     services.iter().find(is_it).is_some_and(|service| {
         claim.family.is_none_or(|family| service.has_family(family))
@@ -710,8 +710,8 @@ fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
         .iter()
         .filter_map(|trouble| refused(&trouble.error))
         .collect();
-    let is_needed = |of: &Trouble| {
-        let refused = self::refused(&of.error);
+    let is_needed = |trouble: &Trouble| {
+        let refused = self::refused(&trouble.error);
         refused.is_some_and(|(verb, resource, _)| {
             verb == "list" && matches!(resource, "services" | "endpointslices" | "endpoints")
         })

@@ -479,7 +479,7 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
     let internal = node.status.addresses.iter();
     let internal = internal.filter(|internal| internal.kind == "InternalIP");
     for address in internal.filter_map(|internal| internal.address.parse::<IpAddr>().ok()) {
-        let covers = |of: &&Cidr| of.contains(address);
+        let covers = |range: &&Cidr| range.contains(address);
         let Some(range) = ours.iter().flatten().find(covers) else {
             continue;
         };

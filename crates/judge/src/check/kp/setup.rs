@@ -251,7 +251,7 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     let (mut findings, mut seen) = (Collector::default(), Vec::new());
-    let lasting = |of: &&Process| !of.args.iter().any(|arg| arg.starts_with("--cleanup"));
+    let lasting = |process: &&Process| !process.args.iter().any(|arg| arg.starts_with("--cleanup"));
     let own: Vec<_> = kube_proxies(facts.node.processes()?)
         .filter(lasting)
         .collect();

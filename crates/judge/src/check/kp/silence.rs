@@ -124,7 +124,7 @@ fn without_pod(facts: &Facts<'_>, gap: Gap) -> Verdict {
     let (Some(here), Ok(pods)) = (facts.node_name(), facts.node.pods()) else {
         return Err(gap);
     };
-    let is_proxy = |of: &Container| of.name == "kube-proxy";
+    let is_proxy = |container: &Container| container.name == "kube-proxy";
     // The pods of other nodes show that all are listed.
     let is_elsewhere = |pod: &&Pod| pod.spec.node_name.as_deref() != Some(&here);
     let mut elsewhere = pods.iter().filter(is_elsewhere);
@@ -252,7 +252,8 @@ fn says_silent((check, outcome): &(&'static Check, Outcome)) -> bool {
             gap.item() == Some(Item::Healthz) && gap.is_silence()
         }
         Outcome::Fail(found) => {
-            let is_process = |of: &Finding| matches!(of.about, Subject::ProxyProcess { .. });
+            let is_process =
+                |finding: &Finding| matches!(finding.about, Subject::ProxyProcess { .. });
             check.id == ABSENCE[0] && found.iter().any(is_process)
         }
         Outcome::Skip(why) => check.id == ABSENCE[0] && why == REPLACED,

@@ -90,7 +90,7 @@ fn worse(facts: &Facts<'_>) -> Verdict {
     let outlook = facts.outlook(mode)?;
     let mut lost: BTreeMap<LossClass, Lost<'_>> = BTreeMap::new();
     // Connections that fail now as well do not block the switch.
-    let works = |of: &&Worse| matches!(of.now, Fate::Works | Fate::Partly);
+    let works = |worse: &&Worse| matches!(worse.now, Fate::Works | Fate::Partly);
     for of in outlook.worse.iter().filter(works) {
         let of_class = lost.entry(of.class).or_default();
         let service = PortName::parse(&of.service).map(ServiceRef::from);

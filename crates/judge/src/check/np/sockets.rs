@@ -202,7 +202,7 @@ fn own_ports<'f>(facts: &'f Facts<'_>) -> Result<Vec<(&'f Port, SocketAddr)>, Ga
 
 /// Returns that a process of the node listens at `at`, the address of `port`, too.
 fn shadowed(facts: &Facts<'_>, port: &Port, at: SocketAddr) -> Option<Finding> {
-    let is_endpoint = |of: &Endpoint| of.addr == at;
+    let is_endpoint = |endpoint: &Endpoint| endpoint.addr == at;
     if port.endpoints.iter().any(is_endpoint) {
         return None;
     }

@@ -77,8 +77,8 @@ fn messages(facts: &Facts<'_>) -> Verdict {
     let log = evidence.shown(Item::KernelLog)?;
     let entries = kernel_log::parse(log);
     let last = entries.iter().rev().find_map(|entry| entry.seconds);
-    let is_new = |of: &Entry<'_>| {
-        let age = last.zip(of.seconds).map(|(last, at)| last - at);
+    let is_new = |entry: &Entry<'_>| {
+        let age = last.zip(entry.seconds).map(|(last, at)| last - at);
         age.is_none_or(|age| age < NEW)
     };
     let mut found: Vec<(Meaning, Vec<&Entry<'_>>)> = Vec::new();

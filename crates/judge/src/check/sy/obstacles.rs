@@ -255,7 +255,14 @@ fn same_rule(one: &Subject, other: &Subject) -> bool {
     let (Subject::Rule(one), Subject::Rule(other)) = (one, other) else {
         return false;
     };
-    let place = |of: &Rule| (of.subsystem, of.table.clone(), of.chain.clone(), of.number);
+    let place = |rule: &Rule| {
+        (
+            rule.subsystem,
+            rule.table.clone(),
+            rule.chain.clone(),
+            rule.number,
+        )
+    };
     one.subsystem == Subsystem::Nftables && place(one) == place(other)
 }
 

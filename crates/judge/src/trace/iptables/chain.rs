@@ -255,8 +255,8 @@ fn hits<'n, 'a>(
 ) -> Result<Hits, Stop> {
     let packets = rule.counters.map(|counters| counters.packets);
     // kube-proxy's session affinity; in other tables, `recent` limits rates.
-    let remembers = |of: &Match<'_>| {
-        matches!(of, Match::Recent(recent)
+    let remembers = |matched: &Match<'_>| {
+        matches!(matched, Match::Recent(recent)
         if recent.action.value == RecentAction::Set && at.chains.looks_up(&recent.name))
     };
     branch.packet.sticky |= at.table == "nat" && rule.matches.iter().any(remembers);

@@ -355,13 +355,13 @@ pub(crate) fn state(states: States, packet: &Packet) -> bool {
 fn icmp(kind: &Invertible<Text<'_>>, packet: &Packet) -> Likelihood {
     let text = &*kind.value;
     let (of, code) = text.split_once('/').unwrap_or((text, ""));
-    let number = |of: &str| match of {
+    let number = |text: &str| match text {
         "any" | "255" => Some(packet.icmp_type()),
         "echo-request" | "ping" if packet.is(Proto::Icmp) => Some(8),
         "echo-reply" | "pong" if packet.is(Proto::Icmp) => Some(0),
         "echo-request" => Some(128),
         "echo-reply" => Some(129),
-        of => of.parse::<u8>().ok(),
+        text => text.parse::<u8>().ok(),
     };
     // A code may be a range: `0:255`.
     let codes = code.split(':').map(|code| {

@@ -53,8 +53,10 @@ impl<'c> Edits<'c> {
             None => (print::table(want), format!("delete table {name}\n")),
             Some(have) if self.replace => (print::table(want), print::table(have)),
             Some(have) => {
-                let key = |of: &ElementEdit<'c>| {
-                    of.have.or(of.want).map(|element| print::expr(&element.key))
+                let key = |edit: &ElementEdit<'c>| {
+                    edit.have
+                        .or(edit.want)
+                        .map(|element| print::expr(&element.key))
                 };
                 self.elements
                     .sort_by_cached_key(|element| (element.set, key(element)));

@@ -36,7 +36,7 @@ fn pairs(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
         let byte = |text: &str| u8::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
         all.map(|text| byte(text.as_str().unwrap())).collect()
     };
-    let pair = |of: &serde_json::Value| (bytes(&of["key"]), bytes(&of["value"]));
+    let pair = |value: &serde_json::Value| (bytes(&value["key"]), bytes(&value["value"]));
     list.iter().map(pair).collect()
 }
 

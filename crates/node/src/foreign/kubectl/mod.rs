@@ -370,7 +370,8 @@ impl Objects {
         values(Item::Pods).find_map(|((_, name), pod)| {
             let at = pod.pointer("/spec/nodeName").and_then(Value::as_str);
             let containers = pod.pointer("/spec/containers")?.as_array()?;
-            let is_its = |of: &&Value| of.get("name").and_then(Value::as_str) == Some("kube-proxy");
+            let is_its =
+                |value: &&Value| value.get("name").and_then(Value::as_str) == Some("kube-proxy");
             let container = containers
                 .iter()
                 .find(is_its)
@@ -573,8 +574,9 @@ impl Objects {
         let Some(pods) = self.all.get_mut(&Item::Pods) else {
             return;
         };
-        let address = |of: &Object| {
-            of.value
+        let address = |object: &Object| {
+            object
+                .value
                 .pointer("/status/podIP")?
                 .as_str()
                 .map(str::to_owned)
@@ -652,7 +654,7 @@ impl Objects {
             };
             let endpoints = value.get("endpoints").and_then(Value::as_array);
             let is_ready =
-                |of: &&Value| of.pointer("/conditions/ready") != Some(&Value::Bool(false));
+                |value: &&Value| value.pointer("/conditions/ready") != Some(&Value::Bool(false));
             let ready = endpoints.into_iter().flatten().filter(is_ready);
             let addresses = ready.filter_map(|endpoint| endpoint.get("addresses")?.as_array());
             let addresses = addresses.flatten().filter_map(Value::as_str);

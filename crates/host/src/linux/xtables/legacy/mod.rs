@@ -150,7 +150,7 @@ impl Table {
         let built_in = built_in(self.family.nft_name(), self.name);
         let all = chains.iter().map(|chain| {
             let hook = chain.base.map(|(hook, _)| hook);
-            let of_hook = |of: &&Name| of.base.as_ref().map(|base| base.hook) == hook;
+            let of_hook = |name: &&Name| name.base.as_ref().map(|base| base.hook) == hook;
             let name = Name {
                 family: LEGACY,
                 table: self.name.to_owned(),

@@ -255,7 +255,7 @@ fn base(line: &str, family: &str) -> Result<Base, String> {
         let rest = &line[line.find(word)? + word.len()..];
         Some(rest.split(';').next()?.trim())
     };
-    let word = |of: &str| Some(after(of)?.split(' ').next()?.to_owned());
+    let word = |text: &str| Some(after(text)?.split(' ').next()?.to_owned());
     let none = || format!("{line:?} has no hook");
     let priority = after(" priority ").ok_or_else(none)?;
     Ok(Base {
