@@ -81,7 +81,9 @@ pub(in crate::command) fn proof_of(
         Ok(mut packets) => {
             let again = NodeSnapshot::new(node.evidence());
             let judge = Judge::new(&again);
-            packets.foreign.retain(|of| !is_of_node_dns(&judge, of));
+            packets
+                .foreign
+                .retain(|proved| !is_of_node_dns(&judge, proved));
             let options = identity::options_to_read(session);
             PacketsReport::new(mode, is_other, &packets, &options)
         }

@@ -224,8 +224,12 @@ impl<'a> Router<'a> {
         let own: Vec<IpAddr> = here.map(|at| at.addr.addr).collect();
         let nodes = self.node.nodes().into_iter().flatten();
         let mut all = nodes.flat_map(|node| &node.status.addresses);
-        all.any(|of| {
-            let addr = of.address.parse().ok().filter(|addr| !own.contains(addr));
+        all.any(|known| {
+            let addr = known
+                .address
+                .parse()
+                .ok()
+                .filter(|addr| !own.contains(addr));
             addr.is_some() && words.split(' ').any(|word| word.parse().ok() == addr)
         })
     }

@@ -110,7 +110,10 @@ impl Judge<'_> {
             return None;
         }
         let has_it = |slice: &&EndpointSlice| {
-            let mut all = slice.endpoints.iter().flat_map(|of| &of.addresses);
+            let mut all = slice
+                .endpoints
+                .iter()
+                .flat_map(|endpoint| &endpoint.addresses);
             all.any(|text| text.parse() == Ok(at.ip()))
                 && slice.ports.iter().any(|port| port.port == Some(at.port()))
         };

@@ -349,8 +349,9 @@ impl Judge<'_> {
     /// Returns the address of this node in `range` whose network leads packets for `pod` to `link`.
     fn own_in(&self, range: Cidr, pod: IpAddr, link: &str) -> Option<(Cidr, String)> {
         let mut all = self.node.addresses().ok()?.all.iter();
-        let own = all
-            .find(|of| of.link == link && of.addr.contains(pod) && range.contains(of.addr.addr))?;
+        let own = all.find(|own| {
+            own.link == link && own.addr.contains(pod) && range.contains(own.addr.addr)
+        })?;
         Some((own.addr, link.to_owned()))
     }
 

@@ -80,7 +80,7 @@ fn all_left_out(node: &NodeSnapshot<'_>) -> Option<String> {
         .collect();
     let ignores = |spec: &PodSpec| {
         let mut containers = spec.containers.iter();
-        containers.any(|of| of.args.iter().any(|arg| arg.starts_with(IGNORES)))
+        containers.any(|container| container.args.iter().any(|arg| arg.starts_with(IGNORES)))
     };
     let nodes = node.nodes().ok()?;
     let is_left_out = !nodes.is_empty()

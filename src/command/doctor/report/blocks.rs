@@ -123,10 +123,10 @@ impl<'r> Block<'r> {
             }
             // A command that is cut or wrapped cannot be copied.
             [only] => {
-                let looks = all.iter().any(|of| of.fix.only_looks());
+                let looks = all.iter().any(|problem| problem.fix.only_looks());
                 let label = if looks { "look" } else { "fix" };
                 // A command that opens an editor does not say what to change.
-                let edits = all.iter().any(|of| of.fix.edits());
+                let edits = all.iter().any(|problem| problem.fix.edits());
                 let room = (most - 1).max(usize::from(edits));
                 let text = texts(&all).join(" ");
                 let leads_up = room > 1 && text.ends_with(':');

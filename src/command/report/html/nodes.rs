@@ -179,11 +179,11 @@ impl NodesPage {
                 if failing.is_empty() {
                     return markup.leaf("p", &[], "None.");
                 }
-                let rows = failing.iter().map(|of| {
+                let rows = failing.iter().map(|row| {
                     vec![
-                        of.service.clone(),
-                        self.cell(&of.nodes),
-                        format!("{}{}", of.fate, client_names(&of.clients)),
+                        row.service.clone(),
+                        self.cell(&row.nodes),
+                        format!("{}{}", row.fate, client_names(&row.clients)),
                     ]
                 });
                 let rows: Vec<_> = rows.collect();
@@ -226,9 +226,13 @@ impl NodesPage {
             }
             if !self.doctor.unknown.is_empty() {
                 markup.leaf("h3", &[], "Checks without a result");
-                let unknown = self.doctor.unknown.iter().map(|of| {
-                    let ids: Vec<&str> = of.checks.iter().copied().collect();
-                    vec![ids.join(", "), self.cell(&of.nodes), of.reason.to_string()]
+                let unknown = self.doctor.unknown.iter().map(|group| {
+                    let ids: Vec<&str> = group.checks.iter().copied().collect();
+                    vec![
+                        ids.join(", "),
+                        self.cell(&group.nodes),
+                        group.reason.to_string(),
+                    ]
                 });
                 let unknown: Vec<_> = unknown.collect();
                 table(

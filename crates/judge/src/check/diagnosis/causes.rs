@@ -178,8 +178,10 @@ impl Diagnosed {
         if severity > finding.severity {
             let has_command = |fix: &&Fix| fix.advice.is_some();
             let same = consequences.iter().map(|consequence| &consequence.finding);
-            let same = same.filter(|of| of.about == finding.about);
-            let fix = same.filter_map(|of| of.fix.as_ref()).find(has_command);
+            let same = same.filter(|consequence| consequence.about == finding.about);
+            let fix = same
+                .filter_map(|consequence| consequence.fix.as_ref())
+                .find(has_command);
             if let Some(fix) =
                 fix.filter(|_| !finding.fix.as_ref().is_some_and(|fix| has_command(&fix)))
             {

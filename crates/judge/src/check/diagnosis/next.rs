@@ -152,7 +152,7 @@ impl<'d> Worst<'d> {
     fn decides(&self) -> Option<Step> {
         let first = self.firsts().next()?;
         let mut firsts = self.firsts();
-        let shown = firsts.find_map(|of| Some((self.shows(of)?, there(of))));
+        let shown = firsts.find_map(|group| Some((self.shows(group)?, there(group))));
         let service = self
             .firsts()
             .find_map(|group| group.finding.services.first());
