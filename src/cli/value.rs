@@ -99,7 +99,7 @@ pub(crate) const fn family() -> Choice<Family> {
     Choice(&[("4", Family::V4, "IPv4"), ("6", Family::V6, "IPv6")])
 }
 
-/// Parses a part of the program of a mode.
+/// Parses a part of the objects of a mode.
 pub(crate) const fn part() -> Choice<Layer> {
     Choice(&[
         ("iptables", Layer::Iptables, "chains and rules"),
