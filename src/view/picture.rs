@@ -135,8 +135,8 @@ pub(crate) fn of<'c>(
     }
     let mut merged: Vec<Strand> = Vec::new();
     for strand in strands {
-        let same = |of: &&mut Strand| {
-            (&of.service, &of.clients, of.fate, &of.ways)
+        let same = |other: &&mut Strand| {
+            (&other.service, &other.clients, other.fate, &other.ways)
                 == (&strand.service, &strand.clients, strand.fate, &strand.ways)
         };
         match merged.iter_mut().find(same) {

@@ -118,8 +118,8 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
         let of_family = |addr: IpAddr| joined.query.takes(Family::of(addr));
         let endpoints = port.endpoints.iter().filter(|e| of_family(e.addr.ip()));
         let endpoints: Vec<_> = endpoints.collect();
-        let count = |of: fn(&kpx_node::owner::Endpoint) -> bool| {
-            (by_api && counted).then(|| endpoints.iter().filter(|e| of(e)).count())
+        let count = |counts: fn(&kpx_node::owner::Endpoint) -> bool| {
+            (by_api && counted).then(|| endpoints.iter().filter(|e| counts(e)).count())
         };
         let dests = dests(port, joined.query);
         let mut programmed = installed.programmed(&dests);

@@ -216,14 +216,15 @@ async fn probed(
         }
     }
     for (target, why) in failed {
-        let like = |of: &Target| mem::discriminant(&of.from) == mem::discriminant(&target.from);
+        let like =
+            |other: &Target| mem::discriminant(&other.from) == mem::discriminant(&target.from);
         if target.from != Vantage::Node && !answered.iter().any(like) {
             let from = match target.from {
                 Vantage::Outside => "outside the cluster",
                 Vantage::Node | Vantage::Pod(_) => "a pod",
             };
             let begin = format!("no Service answers from {from}, so none is probed from there: ");
-            if !notes.iter().any(|of: &String| of.starts_with(&begin)) {
+            if !notes.iter().any(|note: &String| note.starts_with(&begin)) {
                 notes.push(format!("{begin}{target}: {why}"));
             }
         }

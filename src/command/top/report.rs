@@ -78,7 +78,7 @@ pub(crate) fn service_cells(row: &Row) -> [String; 7] {
 pub(crate) fn backend_cells(row: &BackendRow) -> [String; 9] {
     let rates = row.rates;
     let percent =
-        |of: Option<f64>| of.map_or("-".to_owned(), |share| format!("{:.1}%", share * 100.0));
+        |ratio: Option<f64>| ratio.map_or("-".to_owned(), |share| format!("{:.1}%", share * 100.0));
     [
         row.backend.to_string(),
         short(rates.new_per_second),

@@ -181,7 +181,7 @@ fn fixes(answer: &Answer) -> Vec<&Fix> {
 fn paths(page: &mut Page, paths: &[Path]) {
     let mut targets: Vec<&Path> = Vec::new();
     for path in paths {
-        let is_known = |of: &&Path| of.to == path.to && of.protocol == path.protocol;
+        let is_known = |known: &&Path| known.to == path.to && known.protocol == path.protocol;
         if !targets.iter().any(is_known) {
             targets.push(path);
         }

@@ -152,9 +152,9 @@ mod tests {
     }
 
     fn text(rows: &Rows) -> Vec<String> {
-        let value = |of: &ValueOf| {
-            let value = of.value.as_deref().unwrap_or("none");
-            format!("{value} on {}", of.nodes.all())
+        let value = |entry: &ValueOf| {
+            let value = entry.value.as_deref().unwrap_or("none");
+            format!("{value} on {}", entry.nodes.all())
         };
         let row = |differing: &Differing| {
             let values: Vec<_> = differing.values.iter().map(value).collect();

@@ -209,8 +209,8 @@ fn traced(client: Client, answer: Result<&Answer, &String>, ports: &BTreeSet<Str
     for path in ours().filter(|path| path.client == client) {
         from.get_or_insert_with(|| path.from.clone());
         let end = End::of(path);
-        let is_same = |of: &&mut End| {
-            (of.fate, &of.backends, &of.reason) == (end.fate, &end.backends, &end.reason)
+        let is_same = |other: &&mut End| {
+            (other.fate, &other.backends, &other.reason) == (end.fate, &end.backends, &end.reason)
         };
         match ends.iter_mut().find(is_same) {
             Some(same) => same.to.extend(end.to),

@@ -179,7 +179,8 @@ impl Meter {
                     // A real server that was removed and added again counts from 0.
                     let was = before.get(&way).filter(|was| was.conns <= stats.conns);
                     let was = was.copied().unwrap_or_default();
-                    let since = |of: fn(&Stats) -> u64| of(&stats).saturating_sub(of(&was));
+                    let since =
+                        |counter: fn(&Stats) -> u64| counter(&stats).saturating_sub(counter(&was));
                     flow.new = since(|stats| stats.conns);
                     flow.packets =
                         since(|stats| stats.packets_in) + since(|stats| stats.packets_out);

@@ -338,12 +338,13 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             kept = others.map(|address| address.addr.normal()).collect();
         });
         // The kernel removes the routes to it, to its network, and those that prefer it as their source.
-        let is_its = |of: &Route| {
-            let to = of.destination.normal();
-            let is_connected = of.protocol.as_deref() == Some("kernel") && networks.contains(&to);
-            of.device.as_deref() == Some(link)
+        let is_its = |route: &Route| {
+            let to = route.destination.normal();
+            let is_connected =
+                route.protocol.as_deref() == Some("kernel") && networks.contains(&to);
+            route.device.as_deref() == Some(link)
                 && !kept.contains(&to)
-                && (to.addr == addr || of.source == Some(addr) || is_connected)
+                && (to.addr == addr || route.source == Some(addr) || is_connected)
         };
         self.copy
             .edit_routes(|all| all.all.retain(|route| !is_its(route)));

@@ -379,8 +379,12 @@ impl Rule {
             Match::Ports { destination, .. } => destination.is_some(),
             _ => false,
         };
-        let is_wide = |of: &&Match<'_>| {
-            is_about(of) || matches!(of, Match::Protocol(_) | Match::Out(_) | Match::State { .. })
+        let is_wide = |condition: &&Match<'_>| {
+            is_about(condition)
+                || matches!(
+                    condition,
+                    Match::Protocol(_) | Match::Out(_) | Match::State { .. }
+                )
         };
         asked.iter().all(is_wide)
             && before.iter().any(|rule| {

@@ -303,7 +303,7 @@ impl Judge<'_> {
     ) -> Option<String> {
         let rules = &self.node.rules().ok()?.all;
         let is_special =
-            |of: &PolicyRule| of.from.is_some() || of.iif.is_some() || of.mark.is_some();
+            |rule: &PolicyRule| rule.from.is_some() || rule.iif.is_some() || rule.mark.is_some();
         if !rules.iter().any(is_special) {
             let (back, _) = self.way_to(outcome.sent_from)?;
             return (back != link).then_some(back);

@@ -638,11 +638,12 @@ fn outward<'n>(node: &'n NodeSnapshot<'n>) -> HashSet<&'n str> {
     let networks = node.pod_networks().map_or(&[][..], Vec::as_slice);
     let ends = networks.iter().filter_map(|network| network.link_of(links));
     let of_pods: HashSet<u32> = ends.map(|end| end.index).collect();
-    let is_plain = |of: &Link| {
-        let is_inner = matches!(of.kind.as_str(), "dummy" | "ifb" | "tap" | "nlmon");
+    let is_plain = |link: &Link| {
+        let is_inner = matches!(link.kind.as_str(), "dummy" | "ifb" | "tap" | "nlmon");
         // A machine may be a container, whose link is a veth, too.
-        let is_of_pod = of.kind == "veth" && (networks.is_empty() || of_pods.contains(&of.index));
-        !is_inner && !is_of_pod && !of.is_tunnel() && of.name != "lo"
+        let is_of_pod =
+            link.kind == "veth" && (networks.is_empty() || of_pods.contains(&link.index));
+        !is_inner && !is_of_pod && !link.is_tunnel() && link.name != "lo"
     };
     let leads_out = |link: &&Link| {
         let mut ports = links.all.iter();

@@ -466,7 +466,7 @@ fn seen_here(node: &NodeSnapshot<'_>, name: Option<&str>, pods: &[Cidr]) -> Vec<
             .into_iter()
             .flatten()
             .map(|connected| connected.network);
-        let is_pods = |of: &Cidr| pods.iter().any(|range| range.contains(of.addr));
+        let is_pods = |network: &Cidr| pods.iter().any(|range| range.contains(network.addr));
         all.extend(networks.filter(is_pods));
     }
     all.extend(addresses.map(Cidr::host));

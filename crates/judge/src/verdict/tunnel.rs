@@ -525,8 +525,8 @@ fn tunnel_to(own: &Node, other: &Node, family: Family) -> Option<String> {
             all.find(|(_, annotation, _)| node.metadata.annotations.contains_key(*annotation))?;
         Some((*link).to_owned())
     };
-    let both = |of: &dyn Fn(&Node) -> Option<String>| {
-        of(own).filter(|link| Some(link) == of(other).as_ref())
+    let both = |find: &dyn Fn(&Node) -> Option<String>| {
+        find(own).filter(|link| Some(link) == find(other).as_ref())
     };
     both(&of_flannel).or_else(|| both(&of_calico))
 }

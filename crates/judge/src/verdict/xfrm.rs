@@ -193,8 +193,8 @@ impl Judge<'_> {
             IpAddr::V4(_) => "ipv4",
             IpAddr::V6(_) => "ipv6",
         };
-        let is_on = |of: &str| {
-            let key = format!("net.{family}.conf.{of}.{name}");
+        let is_on = |device: &str| {
+            let key = format!("net.{family}.conf.{device}.{name}");
             sysctl.get(&key) == Some("1")
         };
         is_on("all") || is_on(&link.replace('.', "/"))

@@ -80,7 +80,8 @@ impl Look<'_> {
         for far in failing_there(cell) {
             let of_node = self.there.iter().flat_map(|there| there.causes(far));
             for blame in of_node {
-                let is_same = |of: &Blame| of.cause == blame.cause && of.there == blame.there;
+                let is_same =
+                    |known: &Blame| known.cause == blame.cause && known.there == blame.there;
                 if !blames.iter().any(is_same) {
                     blames.push(blame);
                 }
@@ -213,11 +214,11 @@ impl Look<'_> {
                     .services
                     .iter()
                     .flat_map(|service| owner::ports_of(service, &[], None));
-                let serves = |of: &Port| {
-                    let mut addresses = of.addresses.iter();
-                    of.proto == port.proto
-                        && (of.node_port == Some(address.port())
-                            || of.port == Some(address.port())
+                let serves = |other: &Port| {
+                    let mut addresses = other.addresses.iter();
+                    other.proto == port.proto
+                        && (other.node_port == Some(address.port())
+                            || other.port == Some(address.port())
                                 && addresses.any(|(_, at)| *at == address.ip()))
                 };
                 let other = ports.find(serves)?;
@@ -848,17 +849,20 @@ impl Look<'_> {
     /// Returns that kube-proxy cannot open the port of which `change` is a rule, if the doctor found that: it then writes none for it.
     fn unopened(&self, change: &Change, family: Family) -> Option<Idle> {
         let (name, want) = (change.service.as_deref()?, change.want()?);
-        let is_it = |of: &&Finding| {
-            let number = match &of.about {
+        let is_it = |finding: &&Finding| {
+            let number = match &finding.about {
                 Subject::NodePort { number, .. } => Some(*number),
                 Subject::ServiceAddress { port, .. } => *port,
                 _ => None,
             };
-            let is_of = of.ties.family.is_none_or(|own_family| own_family == family);
+            let is_of = finding
+                .ties
+                .family
+                .is_none_or(|own_family| own_family == family);
             let is_port = number.is_some_and(|number| want.contains(&number.to_string()));
             is_of
                 && is_port
-                && of
+                && finding
                     .services
                     .iter()
                     .any(|service| service.to_string() == *name)

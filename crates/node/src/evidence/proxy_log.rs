@@ -241,7 +241,8 @@ fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
             Some(kind) => note(&mut troubles, kind, entry),
             None if lowercase.contains("syncproxyrules complete") => {
                 let family = family_in(&entry.text);
-                let is_of = |of: Option<Family>| of.is_none() || family.is_none() || of == family;
+                let is_of =
+                    |other: Option<Family>| other.is_none() || family.is_none() || other == family;
                 troubles.retain(|trouble| trouble.kind != Kind::Sync || !is_of(trouble.family));
             }
             None if lowercase.contains(SYNCED) => {

@@ -127,8 +127,8 @@ impl Foreign {
         self.unread.extend(other.unread);
         let lone = other.nodes.len() == 1 && self.nodes.len() == 1;
         for node in other.nodes {
-            let is_same = |of: &&mut ForeignNode| {
-                of.name == node.name || lone && (of.name.is_empty() || node.name.is_empty())
+            let is_same = |known: &&mut ForeignNode| {
+                known.name == node.name || lone && (known.name.is_empty() || node.name.is_empty())
             };
             if let Some(of) = self.nodes.iter_mut().find(is_same) {
                 // For an item in both, the first one counts, unless it has only a part.

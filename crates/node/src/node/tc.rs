@@ -153,7 +153,7 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
         };
         for filter in of.filters {
             // The head of several has no options; the options of other chains are reached from one of the first chains.
-            let is_table = |of: &Map<String, Value>| of.contains_key("ht_divisor");
+            let is_table = |option: &Map<String, Value>| option.contains_key("ht_divisor");
             let options = filter
                 .options
                 .filter(|option| filter.chain == 0 && !is_table(option));

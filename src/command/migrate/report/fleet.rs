@@ -358,13 +358,13 @@ impl PlannedFleet {
     /// Returns the exit status of a dry run: 1 if a node is blocked, 3 if data is missing.
     fn exit(&self) -> u8 {
         let previews = &self.previews;
-        let blocks = |of: &NodePreview| match &of.result {
+        let blocks = |node: &NodePreview| match &node.result {
             PreviewResult::Known(preview) => {
                 !preview.blockers.is_empty() || preview.breaks > 0 && !self.accepts_loss
             }
             PreviewResult::Already | PreviewResult::Failed(_) => false,
         };
-        let known = |of: &NodePreview| match &of.result {
+        let known = |node: &NodePreview| match &node.result {
             PreviewResult::Known(preview) => preview.unknown.is_empty(),
             PreviewResult::Already => true,
             PreviewResult::Failed(_) => false,

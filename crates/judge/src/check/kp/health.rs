@@ -551,7 +551,7 @@ fn now(facts: &Facts<'_>) -> Option<Time> {
 
 /// Returns when kube-proxy queued a sync of `family` that has not ended yet and is not stuck.
 pub(in crate::check) fn queued_sync(facts: &Facts<'_>, family: Option<Family>) -> Option<Time> {
-    let is_of = |of: Option<Family>| of.is_none() || family.is_none() || of == family;
+    let is_of = |other: Option<Family>| other.is_none() || family.is_none() || other == family;
     let metrics = facts.node.metrics().ok()?;
     let (of, at) = metrics.last_queued().find(|(of, _)| is_of(*of))?;
     let (_, last) = metrics.last_sync().find(|(other, _)| *other == of)?;

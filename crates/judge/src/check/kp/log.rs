@@ -333,13 +333,15 @@ fn lasting(facts: &Facts<'_>, log: &ProxyLog) -> Verdict {
     // One cause for all kinds of objects that kube-proxy cannot read, and for all addresses that a link refuses.
     let mut causes: Vec<Vec<&Trouble>> = Vec::new();
     for trouble in lasting {
-        let is_same = |of: &&mut Vec<&Trouble>| {
-            let of = of[0];
-            let is_watch = [of.kind, trouble.kind] == [Kind::Watch; 2]
-                && watch_cause(&of.error) == watch_cause(&trouble.error)
-                && is_of_ranges(of) == is_of_ranges(trouble);
+        let is_same = |known: &&mut Vec<&Trouble>| {
+            let known = known[0];
+            let is_watch = [known.kind, trouble.kind] == [Kind::Watch; 2]
+                && watch_cause(&known.error) == watch_cause(&trouble.error)
+                && is_of_ranges(known) == is_of_ranges(trouble);
             is_watch
-                || of.family == trouble.family && refuses_address(of) && refuses_address(trouble)
+                || known.family == trouble.family
+                    && refuses_address(known)
+                    && refuses_address(trouble)
         };
         match causes.iter_mut().find(is_same) {
             Some(cause) => cause.push(trouble),

@@ -226,10 +226,10 @@ fn note(found: &mut Vec<Found>, port: &Surveyed, cell: &Brief, named: Named) {
     let service = ServiceRef::from(&port.name);
     let shown = (service.clone(), cell.to, cell.fate);
     // The fix of a Node's routes shows one of the addresses.
-    let is_it = |of: &Named| {
-        same_rule(&of.about, &named.about)
-            || of.about == named.about
-                && (of.fix == named.fix || matches!(of.about, Subject::Node { .. }))
+    let is_it = |known: &Named| {
+        same_rule(&known.about, &named.about)
+            || known.about == named.about
+                && (known.fix == named.fix || matches!(known.about, Subject::Node { .. }))
     };
     if let Some(of) = found.iter_mut().find(|barrier| is_it(&barrier.named)) {
         if of.named.message != named.message

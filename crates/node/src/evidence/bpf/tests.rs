@@ -49,7 +49,7 @@ fn content(files: &Files, name: &str) -> Content {
         "cilium_lb4_source_range" => (12, 1),
         _ => {
             let (key, value) = pairs.first().unwrap();
-            let size = |of: &[u8]| u32::try_from(of.len()).unwrap();
+            let size = |slice: &[u8]| u32::try_from(slice.len()).unwrap();
             (size(key), size(value))
         }
     };

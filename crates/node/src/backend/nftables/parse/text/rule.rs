@@ -152,7 +152,7 @@ fn queue(tokens: &mut Tokens<'_>) -> Statement {
     while let Some(token) = tokens.next() {
         match token {
             Token::Word("bypass") => bypass = true,
-            Token::Word(word) if word.starts_with(|of: char| of.is_ascii_digit()) => number = word,
+            Token::Word(word) if word.starts_with(|c: char| c.is_ascii_digit()) => number = word,
             Token::Word(_) | Token::Quoted(_) | Token::Mark(_) | Token::Nothing => {}
         }
     }
