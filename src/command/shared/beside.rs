@@ -110,8 +110,8 @@ pub(in crate::command) async fn in_bundle(
     }
 }
 
-/// Returns the session in which connections to every Service are followed to the other nodes of its bundle, if that is one of all
-/// nodes of which `--node` names one: for commands that judge all Services.
+/// Returns the session in which connections to every Service are followed to the other nodes of its bundle, if it is a bundle of
+/// all nodes and `--node` names one: for commands that judge all Services.
 pub(in crate::command) async fn in_whole_bundle(session: &Session) -> Session {
     let mut items = check::needs(&check::asked(None));
     items.extend(why::needs());

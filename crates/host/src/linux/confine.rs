@@ -7,7 +7,7 @@ use landlock::{
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
 };
 
-/// Removes from this thread, and from those that it starts, the rights to start programs, to write files outside of
+/// Removes from this thread, and from threads that it starts, the rights to start programs, to write files outside of
 /// `folders`, to open TCP connections, and to signal other processes. Open files and connections stay open.
 ///
 /// Returns whether the kernel has Landlock (since Linux 5.13; for TCP since 6.7, for signals since 6.12). A folder that

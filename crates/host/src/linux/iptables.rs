@@ -2,8 +2,8 @@
 //!
 //! The rules are read from the kernel; the tool reads the tables with anything unknown.
 //!
-//! Reading must not create anything. The kernel loads `ip_tables` and creates each legacy table that is asked for, so only
-//! those are that `/proc/net/ip_tables_names` already lists, and the legacy programs run only if it lists one.
+//! Reading must not create anything. The kernel loads `ip_tables` and creates each legacy table that is requested. So only
+//! tables in `/proc/net/ip_tables_names` are requested, and the legacy programs run only if it lists one.
 //!
 //! The back end in use is determined from evidence. kube-proxy's image chooses it at start
 //! (kubernetes-sigs/iptables-wrappers), the host's `iptables` may use the other one, and both may have rules. The first

@@ -50,7 +50,7 @@ pub struct Proved {
     pub uses: Option<usize>,
 }
 
-/// Compares the fate of every packet of `families` on `node` with the one that kube-proxy's rules in its mode give it, and
+/// Compares the fate of every packet of `families` on `node` with its fate by kube-proxy's desired rules in its mode. Also
 /// finds the packets to Services that other software stops, or may stop.
 ///
 /// # Errors

@@ -135,9 +135,9 @@ impl Rule {
         format!("{program} {} {} {which}", self.table, self.chain)
     }
 
-    /// Returns who made it; `known` is the maker that its own name and content show. The last rule or the policy of a built-in
-    /// chain belongs to the firewall to whose chains the chain jumps, and a rule that ends the packets which a jump before it
-    /// returns belongs to the maker of the jump.
+    /// Returns who made it; `known` is the maker that its own name and content show. If a built-in chain jumps to chains of a
+    /// firewall, its last rule or its policy belongs to that firewall. A rule that ends packets behind a jump, once the jump
+    /// has returned, belongs to the maker of the jump.
     pub fn maker(&self, node: &NodeSnapshot<'_>, known: Maker) -> Maker {
         let is_open = matches!(known, Maker::Unknown | Maker::Kernel);
         if is_open && let Some(to) = self.ends_rest_of(node) {

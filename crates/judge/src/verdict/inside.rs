@@ -256,8 +256,8 @@ impl Judge<'_> {
             .is_some_and(|link| self.parent(link).is_some())
     }
 
-    /// Returns the fault of packets to `to`, or of replies, that leave the pod by another link than the one with its address, which does
-    /// not lead to the node.
+    /// Returns the fault of packets to `to`, or of replies, that leave the pod by a link without its address, which does not lead to the
+    /// node.
     fn strayed(&self, inside: &Inside<'_>, to: IpAddr, reply: bool) -> Option<Fault> {
         let own = inside.own_link()?;
         // The source of a client's packet follows from the route.
@@ -363,8 +363,8 @@ impl Judge<'_> {
         (fault.fate() != Fate::Unknown).then_some(fault)
     }
 
-    /// Returns the fault of packets to `to` whose next hop has a permanent neighbour entry in the pod with another MAC than that pod, or
-    /// than the node's end of the pod's link. A bridge takes packets that it translates whatever their MAC is.
+    /// Returns the fault of packets to `to` if the pod has a permanent neighbour entry of the next hop with a wrong MAC: not that of the
+    /// other pod, or not that of the node's end of the pod's link. A bridge takes packets that it translates whatever their MAC is.
     fn other_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
         let node = NodeSnapshot::new(&inside.network.evidence);
         let table = node.neighbour_table().ok()?;
@@ -406,8 +406,8 @@ impl Judge<'_> {
         Some((ttl, network.pid))
     }
 
-    /// Returns the fault of packets to `to` whose gateway has a link-local address that the node is to answer for, as Calico sets it, and
-    /// for which it does not: it needs proxy ARP at the pod's link, and a route to that address by another link.
+    /// Returns the fault of packets to `to` whose gateway is a link-local address, as Calico sets it, and the node does not answer
+    /// for it: it needs proxy ARP at the pod's link, and a route to that address by another link.
     fn silent_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
         let node = NodeSnapshot::new(&inside.network.evidence);
         let (gateway, own) = inside.next_hop(to).filter(|(next, _)| *next != to)?;

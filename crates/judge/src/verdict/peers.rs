@@ -112,8 +112,8 @@ impl Peers {
 }
 
 impl Judge<'_> {
-    /// Returns the doubt about a packet to a pod of another node next to this one that does not leave by that node's address,
-    /// although packets to pods of other nodes do.
+    /// Returns the doubt about a packet to a pod of a neighbouring node: it does not leave by that node's address, although
+    /// packets to pods of other nodes leave by theirs.
     pub(super) fn stray(&self, endpoint: &Endpoint, outcome: &Outcome) -> Option<Fault> {
         let name = endpoint.node.as_deref()?;
         // The slice is wrong about the node of a pod that is here.
@@ -268,8 +268,8 @@ impl Judge<'_> {
         }))
     }
 
-    /// Returns that `address`, of a pod of the Node `peer`, is in none of the ranges of its pods, although a route leads to these, and only
-    /// a default route to the address.
+    /// Returns that `address`, of a pod of the Node `peer`, is in none of the ranges of its pods: a route leads to the ranges, but only a
+    /// default route to the address.
     fn out_of_range(&self, address: SocketAddr, peer: &Peer) -> Option<Odd> {
         let addr = address.ip();
         let peers = self.peers();
@@ -376,8 +376,8 @@ impl Judge<'_> {
         link == of_node && (mac(gateway).is_none() || mac(gateway) != mac(by))
     }
 
-    /// Returns the fault of a packet to a pod of another node, or of its reply, whose route hides the one by that node's address, and
-    /// leads to a third node, or to nothing that answers.
+    /// Returns the fault of a packet to a pod of another node, or of its reply, if its route hides the route by that node's address.
+    /// The route leads to a third node, or to nothing that answers.
     pub(super) fn hidden_route(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if self.ends_here(outcome) {
             return None;

@@ -61,8 +61,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the doubt about a packet, or its reply, that a bridge carries to a port whose addresses it does not learn, and to which it
-    /// floods nothing, or that comes in by a locked port.
+    /// Returns the doubt about a packet, or its reply, on a bridge: it leaves by a port where the bridge neither learns addresses nor
+    /// floods, or enters by a locked port.
     pub(super) fn unlearnt(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if self.ends_here(outcome) {
             return None;

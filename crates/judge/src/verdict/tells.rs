@@ -36,8 +36,8 @@ pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
         })
 }
 
-/// Returns whether a statement of nft looks at the state or the mark of the connection, at the flags of TCP, or at the size, or writes
-/// data that later packets find.
+/// Returns whether a statement of nft decides by the state or the mark of the connection, by the flags of TCP or by the size, or
+/// writes data that later packets find.
 fn asks_which(statement: &Statement) -> bool {
     fn is_asked(of: &Expr) -> bool {
         match of {

@@ -70,8 +70,8 @@ const AGENTS: &[&str] = &["kube-flannel", "flannel", "calico-node", "canal"];
 const OF_SWITCH: &[&str] = &["genev_sys_", "vxlan_sys_"];
 
 impl Judge<'_> {
-    /// Returns the fault of a packet to a pod of another node if rules of this one stop the packets of the tunnel to that node, or
-    /// from it, or may.
+    /// Returns the fault of a packet to a pod of another node if rules of this node stop, or may stop, the packets of the tunnel
+    /// to that node or from it.
     pub(super) fn stopped_tunnel(
         &self,
         question: Question<'_>,
@@ -145,7 +145,7 @@ impl Judge<'_> {
         (other.metadata.name != own.metadata.name).then_some((own, other))
     }
 
-    /// Returns the fault of a packet between pods of two nodes that goes through flannel's VXLAN link if one end of it has another MAC
+    /// Returns the fault of a packet between pods of two nodes through flannel's VXLAN link, if one end of the link has another MAC
     /// address than its Node announces: the receiver discards it.
     pub(super) fn other_tunnel_mac(
         &self,
@@ -369,8 +369,8 @@ impl Judge<'_> {
             .any(|address| self.places.own(address) == Some(name))
     }
 
-    /// Returns the fault of a packet to a pod of another Node that does not enter the tunnel which leads there, although the Nodes
-    /// announce one, or other routes lead to Nodes by it.
+    /// Returns the fault of a packet to a pod of another Node that does not enter the tunnel to that Node, although the Nodes
+    /// announce one, or other routes to Nodes use it.
     pub(super) fn off_tunnel(&self, outcome: &Outcome) -> Option<Fault> {
         if self.ends_here(outcome) {
             return None;

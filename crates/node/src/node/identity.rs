@@ -605,8 +605,8 @@ impl NodeSnapshot<'_> {
         })
     }
 
-    /// Returns whether a link of this machine has the range of the pods of `node` as its network, as bridges of network plugins
-    /// do that take their ranges from the Nodes.
+    /// Returns whether a link of this machine has the range of the pods of `node` as its network. Bridges of network plugins
+    /// do, if they take their ranges from the Nodes.
     fn has_network_of(&self, node: &Node) -> bool {
         let Ok(here) = self.addresses() else {
             return false;

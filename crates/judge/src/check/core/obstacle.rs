@@ -831,8 +831,8 @@ pub fn no_route_fix(to: IpAddr) -> Fix {
     )
 }
 
-/// Returns the fix of packets to `range`, the pods of another Node, that do not leave by its address `by`, because of this node's `own`
-/// address in the range and its link, if there is one.
+/// Returns the fix of packets to `range`, the pods of another Node, that do not leave by its address `by`. `own` is this node's address
+/// in the range and its link, if they are the reason.
 pub fn way_there_fix(
     range: Cidr,
     by: IpAddr,

@@ -14,8 +14,8 @@ use kpx_node::owner::software::{ADMINISTRATOR, CSF, Maker};
 const DELETE: &str =
     "If the rule is not needed, delete it here and in the configuration that creates it.";
 
-/// The fix of a rule without a known owner that stops all packets, or all of a link, to an address or to a port, which no rule before it
-/// accepts.
+/// The fix of a rule without a known owner that stops all packets, or all packets of a link, an address or a port, unless a rule before
+/// it accepts them.
 const KEEP: &str = "The rule closes the node, or what it names, to all packets that no rule before it accepts: keep it. Accept the \
                     packets of pods and Services before it, also in the configuration that creates it.";
 

@@ -131,7 +131,7 @@ pub struct Summary {
 }
 
 /// Returns the diagnosis of the `outcomes` of checks that answer `question`; `ignores` are the operator's, with the time by which
-/// they expire, `services` is the verdict on all Services, if there is one, and `known` are values for commands, by the words that
+/// they expire. `services` is the verdict on all Services, if there is one. `known` are values for commands, by the words that
 /// stand for them.
 pub fn diagnose(
     mut outcomes: Vec<(&'static Check, Outcome)>,

@@ -140,8 +140,8 @@ enum Cause {
     RealServer(SocketAddr),
 }
 
-/// Adds the address and the set members of a virtual server that is missing or left over to that server's finding, and the
-/// members for an endpoint to its real server's.
+/// Moves findings together: the address and the set members of a missing or leftover virtual server into the server's
+/// finding, and the members for an endpoint into its real server's.
 fn fold_addresses(found: &mut Sorted) {
     let mut causes: HashMap<(ChangeKind, Cause), (&'static str, Place)> = HashMap::new();
     for (id, subject, change) in found.iter() {

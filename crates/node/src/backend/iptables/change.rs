@@ -73,8 +73,8 @@ pub fn edits<'r, 'a>(
     all
 }
 
-/// Returns the positions in `want` of the jumps that `have`, the rules of a built-in chain, does not have, each with the
-/// position in `have` of a wrong one in its place.
+/// Returns the positions in `want` of jumps that are missing in `have`, the rules of a built-in chain, each with the
+/// position in `have` of a wrong jump in its place.
 pub fn missing_jumps(have: &[Rule<'_>], want: &[Rule<'_>]) -> Vec<(usize, Option<usize>)> {
     let missing = want
         .iter()
@@ -103,8 +103,8 @@ fn is_other_modes(rule: &Rule<'_>, wanted: &Rule<'_>) -> bool {
 impl<'r, 'a> Edits<'r, 'a> {
     /// Returns the change that removes `chains` and `rules` (chain, number from 1, rule) from `table`.
     ///
-    /// The last name comes first: iptables 1.8 keeps the chains that its input names in a sorted list which it searches
-    /// from the front, so that 22,000 chains take it half as long that way.
+    /// The last name comes first: iptables 1.8 keeps the chains of its input in a sorted list, which it searches from
+    /// the front. In this order, 22,000 chains take half the time.
     pub fn removal(
         table: &'r str,
         mut chains: Vec<&'r Chain<'a>>,
