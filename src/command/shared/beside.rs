@@ -89,7 +89,7 @@ fn every_node(cluster: &Evidence) -> BTreeSet<String> {
     few.map(|node| node.metadata.name.clone()).collect()
 }
 
-/// Returns the session that has the states of other nodes of its bundle, if that is one of all nodes of which `--node` names one.
+/// Returns the session with the states of other nodes of its bundle, if it is a bundle of all nodes and `--node` names one.
 pub(in crate::command) async fn in_bundle(
     session: &Session,
     reading: Reading,

@@ -175,8 +175,8 @@ pub(in crate::command) fn refuse_other_systems(
     }))
 }
 
-/// Finds the machine that `--node` names: returns the session that reaches it through a pod if it is another one, and `None`
-/// if it is this one, as far as that is known.
+/// Finds the machine that `--node` names: returns the session that reaches another machine through a pod, or `None` if it
+/// is, or may be, this one.
 ///
 /// Fails if `command` changes this machine and the node is another one.
 pub(in crate::command) async fn locate(

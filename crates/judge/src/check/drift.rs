@@ -227,8 +227,8 @@ fn families(facts: &Facts<'_>, mode: Mode) -> Result<(Vec<Family>, Vec<Gap>), Ga
 const AWAIT: &str = "Wait for kube-proxy's next sync, and check again: it begins at the latest minSyncPeriod after the last one. A shorter \
                      minSyncPeriod in kube-proxy's configuration lets changes reach the node sooner.";
 
-/// Returns when kube-proxy queued the sync that may repair `changes`, if each of them concerns a Service, and none an object
-/// that Services share.
+/// Returns when kube-proxy queued the sync that may repair `changes`, if each concerns one Service, and none an object that
+/// Services share.
 fn awaited(facts: &Facts<'_>, changes: &[Change]) -> Option<Time> {
     let queued = |change: &Change| {
         let is_of_service = change.service.is_some() || change.object.hairpin().is_some();

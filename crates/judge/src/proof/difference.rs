@@ -416,8 +416,8 @@ impl Fate {
         format!("{all:?}")
     }
 
-    /// Returns the fate as text, compared with `other`: the ways that only this fate has come first, with the links by which
-    /// packets leave and their new sources, if these differ.
+    /// Returns the fate as text, compared with `other`: ways of this fate alone come first, with the links and the new
+    /// sources of packets if these differ.
     pub fn text_beside(&self, other: &Self) -> String {
         let outs = |fate: &Self| -> BTreeSet<_> {
             let ways = fate.ways.iter();

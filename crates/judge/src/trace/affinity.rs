@@ -9,8 +9,8 @@ use kpx_node::backend::nftables::model::{Element, Expr};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::Port;
 
-/// Returns `outcomes` for the client of `flow`: of the outcomes that bind clients, the one with the backend that this client is
-/// already bound to, if that is known.
+/// Returns `outcomes` for the client of `flow`: of the outcomes that bind clients, the one with the backend to which this
+/// client is bound, if known.
 pub fn remembered(
     node: &NodeSnapshot<'_>,
     flow: &Flow,

@@ -522,7 +522,7 @@ impl Written {
     }
 }
 
-/// A part of an element, with the field that it is, if questions about that are recorded.
+/// A part of an element, with its field, if questions about the field are recorded.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Part {
     Number(u128, Option<Field>),

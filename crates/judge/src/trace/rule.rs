@@ -274,8 +274,8 @@ impl Rule {
         })
     }
 
-    /// Returns the pod, as `NAMESPACE/NAME`, whose policies its chain has, if that pod uses the host's network: kube-router then
-    /// applies them to the whole node, because the pod's address is the node's.
+    /// Returns the pod, as `NAMESPACE/NAME`, with the policies in its chain, if this pod uses the host's network: kube-router
+    /// then applies them to the whole node, because the pod's address is the node's.
     pub fn pod_of_host(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         own_policies(&self.chain)?;
         let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
@@ -479,8 +479,7 @@ impl Rule {
         }
     }
 
-    /// Returns the kind and the name of the set or map that it looks up, if it does, and whether it matches packets that are not
-    /// in it.
+    /// Returns the kind and the name of the set or map of a lookup in it, and whether it matches packets outside of the set.
     fn set(&self) -> Option<(&'static str, &str, bool)> {
         let words: Vec<&str> = self.rule.split_ascii_whitespace().collect();
         let is_set = |word: &&str| {
@@ -530,8 +529,7 @@ impl Rule {
         })
     }
 
-    /// Returns the command that lists the set or map that it looks up, if it does, and whether it matches packets that are not
-    /// in it.
+    /// Returns the command that lists the set or map of a lookup in it, and whether it matches packets outside of the set.
     pub fn listing_of_set(&self) -> Option<(String, bool)> {
         let (kind, name, inverted) = self.set()?;
         let listing = if self.is_nft() {
@@ -542,7 +540,8 @@ impl Rule {
         Some((listing, inverted))
     }
 
-    /// Returns the command that takes addresses of the cluster out of the set whose members it stops, if it has any by themselves.
+    /// Returns the command that removes addresses of the cluster from the set whose members it stops, if they are members of their
+    /// own, not parts of a range.
     pub fn release(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         let ("set", name, false) = self.set()? else {
             return None;
@@ -755,7 +754,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Returns words of the rule that holds back packets that no policy allows, if `chain` is for the policies of a single pod:
+/// Returns words of the rule against packets that no policy allows, if `chain` is for the policies of a single pod:
 /// Calico's or kube-router's.
 pub(crate) fn own_policies(chain: &str) -> Option<&'static str> {
     let chain = policy_name(chain);

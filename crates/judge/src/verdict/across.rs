@@ -468,8 +468,8 @@ impl Judge<'_> {
         (outcomes, verdict, arrival)
     }
 
-    /// Returns that nothing listens at an endpoint in the node's own network, where that is certain, or that a link of the node has
-    /// the address of a pod.
+    /// Returns that surely nothing listens at an endpoint in the node's own network, or that a link of the node has the address of
+    /// a pod.
     pub(super) fn unheard(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let proto = question.flow.proto;
         if !self.ends_here(outcome) || !matches!(proto, Proto::Tcp | Proto::Udp) {

@@ -59,7 +59,7 @@ impl Diverter {
 }
 
 impl Diversion {
-    /// Returns the rule that leads packets to pods past it, if it is a rule that leads to a table and the end is a pod.
+    /// Returns the rule that leads packets to pods past it, if it leads to a table and the end is a pod.
     pub fn bypass(&self, node: &NodeSnapshot<'_>) -> Option<PolicyRule> {
         match &self.by {
             Diverter::Route(_) => None,

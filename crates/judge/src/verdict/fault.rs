@@ -202,7 +202,7 @@ pub struct WayThere {
     pub by: IpAddr,
     /// The link to it.
     pub link: String,
-    /// The IP tunnel by which packets leave, if that is the way to pods of other nodes.
+    /// The IP tunnel by which packets leave, if it leads to pods of other nodes.
     pub tunnel: Option<String>,
     /// The address of this node in the range and its link, by which the packets leave instead.
     pub own: Option<(Cidr, String)>,

@@ -293,8 +293,8 @@ impl Judge<'_> {
         ))))
     }
 
-    /// Returns the link by which the reply to a packet that came in by `link` leaves, if it is another one, whatever mark rules give to
-    /// the connection.
+    /// Returns the link by which the reply leaves, if it is not `link`, by which the packet came in, whatever mark rules give to the
+    /// connection.
     fn leaves_elsewhere(
         &self,
         question: Question<'_>,

@@ -398,7 +398,7 @@ impl Judge<'_> {
         })))
     }
 
-    /// Returns the TTL that packets from `address` are sent with, if that is a pod whose network is read, with a process in it.
+    /// Returns the TTL of packets from `address`, of a pod whose network is read, and a process in this network.
     pub(super) fn ttl_inside(&self, address: IpAddr) -> Option<(u8, u32)> {
         let network = self.network_of(address).ok().flatten()?;
         let node = NodeSnapshot::new(&network.evidence);

@@ -68,7 +68,7 @@ impl fmt::Display for LinkState {
 }
 
 impl Judge<'_> {
-    /// Returns the fault of a packet that leaves by a link which carries nothing, or whose reply does.
+    /// Returns the fault of a packet if it or its reply leaves by a link that carries nothing.
     pub(super) fn broken_link(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if self.ends_here(outcome) {
             return None;
@@ -153,7 +153,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the link in the network of `pod` that is down or answers nothing, or its other end, if that carries nothing.
+    /// Returns the link in the network of `pod` that is down or answers nothing, or its other end if this carries nothing.
     pub(super) fn broken_link_of(&self, pod: IpAddr) -> Option<Obstacle> {
         let (network, link) = self.link_of_pod(pod)?;
         let port = self.far_end(link);

@@ -109,7 +109,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the doubt about a packet whose next hop, or whose reply's, has an entry that is not resolved yet, or was set by hand.
+    /// Returns the doubt about a packet if the next hop, or the reply's next hop, has an entry that is not resolved yet, or was set
+    /// by hand.
     pub(super) fn unsure_neighbour(
         &self,
         question: Question<'_>,

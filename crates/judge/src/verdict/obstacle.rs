@@ -611,7 +611,7 @@ pub struct By {
     pub maker: Maker,
     /// Whether that is a network plugin whose agent runs here; `None` if it is none, or if that is not known.
     pub agent: Option<Agent>,
-    /// The command that restarts, or lists, the agent of the network plugin, if the rule ends packets of pods that the plugin does not know.
+    /// The command that restarts, or lists, the agent of the network plugin, if the rule ends packets of pods unknown to the plugin.
     pub behind: Option<String>,
     /// The NetworkPolicies that apply where it holds packets back, as `NAMESPACE/NAME`; `None` if it is of no policy that is in force.
     pub policies: Option<Vec<String>>,

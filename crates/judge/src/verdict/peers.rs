@@ -294,7 +294,7 @@ impl Judge<'_> {
     }
 
     /// Returns the oddity of the way by `device` and `gateway` to `pod` on the Node called `name`: the fixed end of a tunnel that is no
-    /// address of it, or a plugin that is gone, whose route hides the one by the Node's address.
+    /// address of it, or a route of a removed plugin, which hides the route by the Node's address.
     fn odd_way(
         &self,
         pod: IpAddr,

@@ -206,8 +206,8 @@ impl<'n> Places<'n> {
         nodes.find(|node| pod_ranges(node).iter().any(|range| range.contains(addr)))
     }
 
-    /// Returns the home of the address of a pod of this node that lies in the range of another Node's pods, if this node has a route
-    /// to that range by a gateway: the route is needed to reach the pods there.
+    /// Returns the home of a pod of this node whose address is in the range of another Node's pods, if this node has a route to that
+    /// range by a gateway: the route is needed to reach the pods there.
     pub(super) fn home_elsewhere(&self, addr: IpAddr) -> Option<Home> {
         let own: Vec<Cidr> = self.object.map(pod_ranges)?;
         let of_family = |range: &Cidr| range.family() == Family::of(addr);

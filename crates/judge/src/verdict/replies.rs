@@ -224,8 +224,8 @@ impl<'n> Judge<'n> {
         walks.get_or_init(|| Box::new(Kept::new(self.node, family)))
     }
 
-    /// Returns the outcomes of `packet`, which follows the first one, that had `outcome`, and the marks that it leaves on the connection;
-    /// no outcomes if it arrives.
+    /// Returns the outcomes of `packet`, a later packet of a connection whose first one had `outcome`, and the marks that it leaves on
+    /// the connection; no outcomes if it arrives.
     fn followed(&self, packet: &Further, outcome: &Outcome) -> (Vec<Outcome>, Marks) {
         let mut known = self.replies.borrow_mut();
         if let Some(followed) = &known.followed {

@@ -129,8 +129,8 @@ impl Judge<'_> {
         self.policed().get(&addr) == Some(&true)
     }
 
-    /// Returns this node's pods whose packets pass a chain that lets only packets out that a NetworkPolicy allows, and whether the chain
-    /// is in force: a network plugin may have left it behind.
+    /// Returns this node's pods whose outgoing packets pass a chain for NetworkPolicies, and whether the chain is in force: a network
+    /// plugin may have left it behind.
     pub(super) fn policed(&self) -> &HashMap<IpAddr, bool> {
         self.policed.get_or_init(|| {
             let pods = Pods::of(self.node, &[]).running_here().into_iter();

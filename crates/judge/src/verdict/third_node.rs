@@ -91,7 +91,8 @@ impl Judge<'_> {
         self.router.found(lookup).ok().flatten()
     }
 
-    /// Returns the route by which the reply leaves for a client that is reached otherwise, and the Node that is its next hop.
+    /// Returns the route by which the reply leaves through a third node, and the Node that is its next hop; the packets
+    /// of the client come another way.
     fn back_by_third_node(
         &self,
         question: Question<'_>,
@@ -116,7 +117,7 @@ impl Judge<'_> {
         is_asymmetric.then_some((route, third, true))
     }
 
-    /// Returns the Node, and its address, to which `route` leads, if that is neither this one nor the Node of `end`.
+    /// Returns the Node, and its address, to which `route` leads, if it is neither this node nor the Node of `end`.
     fn third_node(&self, route: &Route, end: IpAddr) -> Option<(&str, IpAddr)> {
         let by = route.gateway?;
         let device = route.device.as_deref()?;

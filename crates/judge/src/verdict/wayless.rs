@@ -83,7 +83,7 @@ impl Judge<'_> {
         })))
     }
 
-    /// Returns the routing policy rule that leads to the table of `route`, if that is not one of the kernel's own.
+    /// Returns the routing policy rule that leads to the table of `route`, unless it is a table of the kernel's own.
     pub(super) fn rule_to(&self, route: &Route) -> Option<&PolicyRule> {
         let is_default = matches!(route.table.as_str(), "main" | "254" | "default" | "253");
         let mut rules = self.node.rules().ok()?.all.iter();

@@ -104,8 +104,7 @@ fn is_announcer(name: &str) -> bool {
     ANNOUNCERS.iter().any(|announcer| name.contains(announcer))
 }
 
-/// Returns that nothing is known to announce the addresses of the load balancer of `service` that are in a network of the node, which
-/// is called `name`.
+/// Returns that nothing is known to announce the load balancer's addresses of `service` in a network of the node `name`.
 pub(super) fn unannounced(
     service: &Service,
     node: &NodeSnapshot<'_>,

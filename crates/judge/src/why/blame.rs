@@ -698,7 +698,7 @@ impl Look<'_> {
         })
     }
 
-    /// Returns that kube-proxy runs with a name that is not its Node's, so that no endpoint is local to it, if the doctor found that.
+    /// Returns the doctor's finding that kube-proxy runs with a name that is not its Node's, so that no endpoint is local to it.
     pub(super) fn misnamed(&self) -> Option<Idle> {
         let finding = self.failed("KP11")?;
         Some(Idle {
@@ -846,7 +846,7 @@ impl Look<'_> {
         })
     }
 
-    /// Returns that kube-proxy cannot open the port of which `change` is a rule, if the doctor found that: it then writes none for it.
+    /// Returns the doctor's finding that kube-proxy cannot open the port of the rule in `change`: it then writes none for it.
     fn unopened(&self, change: &Change, family: Family) -> Option<Idle> {
         let (name, want) = (change.service.as_deref()?, change.want()?);
         let is_it = |finding: &&Finding| {

@@ -550,8 +550,8 @@ impl Look<'_> {
     }
 }
 
-/// Returns the ways of `cell` that fail, or that fail unless the network knows more routes than the node, and replies that are
-/// lost.
+/// Returns the ways of `cell` that fail (also those that work only if the network has more routes than the node), and lost
+/// replies.
 pub(super) fn failing(cell: &Cell) -> Vec<&Outcome> {
     let ways = cell.outcomes.iter().zip(&cell.verdict.ways);
     let failing = ways.filter(|(_, way)| {

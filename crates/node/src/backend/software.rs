@@ -308,7 +308,7 @@ impl Software {
         maker_of_table(name) == Maker::Other(self.name)
     }
 
-    /// Returns whether `rule`, with a comment of that text if it has one, shows that it is of this software.
+    /// Returns whether `rule`, whose comment is that text if it has one, is of this software.
     pub fn has_rule(&self, rule: &str, comment: Option<&str>) -> bool {
         self.signs.iter().any(|sign| match comment {
             Some(comment) if comment.starts_with(sign) => true,

@@ -373,8 +373,8 @@ impl NodeSnapshot<'_> {
         named(&config.hostname_override).map(|name| (name, Clue::Config))
     }
 
-    /// Returns whether `process` is in this network namespace. A process whose namespace is unknown is elsewhere if it
-    /// serves a Node that is another machine: one of a container.
+    /// Returns whether `process` is in this network namespace. A process in an unknown namespace counts as elsewhere if
+    /// it serves the Node of another machine: one of a container.
     fn is_here(&self, process: &Process) -> bool {
         process.same_network.unwrap_or_else(|| {
             let name = override_of(process).map(|name| name.trim().to_lowercase());

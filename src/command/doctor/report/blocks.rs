@@ -35,7 +35,7 @@ impl<'r> Block<'r> {
         &self.groups
     }
 
-    /// Returns the command that clears all findings, if there are several, behind its machine if that is another one.
+    /// Returns the command that clears all of several findings, behind the name of its machine if it is another one.
     pub(crate) fn shared_fix(&self) -> Option<String> {
         self.of.shared_fix()?;
         self.groups.first()?.first()?.fix.line()

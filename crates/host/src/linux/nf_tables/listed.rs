@@ -2,8 +2,8 @@
 //!
 //! While the kernel replaces a table by one with the same name, it lists each of its chains without rules, and an empty list
 //! has no generation of the ruleset. So such chains are listed again, and a chain that has rules is listed before them,
-//! until the kernel lists its rules, and after them. That chain is one whose rules were listed, or a base chain that has
-//! rules according to its own entry, which belongs to the new table.
+//! until the kernel lists its rules, and after them. That chain is one with listed rules, or a base chain whose own entry,
+//! of the new table, counts rules.
 
 use std::thread;
 use std::time::Duration;

@@ -249,7 +249,7 @@ fn one_family(
     )
 }
 
-/// Returns the finding of `service`, which has neither a selector nor a slice that names it, if `slice` is meant for it.
+/// Returns the finding of `service`, which has no selector and no slice, if `slice` is meant for it.
 fn without_label(service: &Service, slice: &str) -> Finding {
     let message = format!(
         "the Service has no endpoint: EndpointSlice {slice} lacks the label kubernetes.io/service-name"

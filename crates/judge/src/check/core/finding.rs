@@ -45,8 +45,8 @@ pub struct Ties {
     pub places: Vec<Subject>,
     /// Whether it says that something is missing, and nothing else.
     pub is_loss: bool,
-    /// When kube-proxy queued a change of the cluster that it has not written yet, if that alone may explain the
-    /// difference.
+    /// The time when kube-proxy queued a change of the cluster that it has not written yet, if this alone may explain
+    /// the difference.
     pub queued: Option<Time>,
     /// Whether kube-proxy has not received the change of the cluster that it lacks.
     pub unheard: bool,

@@ -445,7 +445,8 @@ fn is_of_host_endpoint(chain: &str) -> bool {
     rest.starts_with("fh") || rest.starts_with("th")
 }
 
-/// Returns the fix of a rule in the node's own network that `who`, a service mesh, wrote for `pod`, which uses that network.
+/// Returns the fix of a rule that `who`, a service mesh, wrote into the node's own network for `pod`, which uses that
+/// network.
 fn of_mesh(who: &str, pod: &str, rule: &Rule) -> Fix {
     let text = format!(
         "{who} set up its proxy for {pod}, which uses the host's network, and so for the whole node: take the pod out of the \

@@ -80,7 +80,7 @@ fn is_of_newer_sets(diagnosed: &Diagnosed) -> bool {
     kb::is_of_newer_sets(check, finding) || kp::is_of_newer_sets(check, finding)
 }
 
-/// A command, and the node that it is for if that is another one than the report's.
+/// A command, and its node if it is not the report's.
 type Step = (Advice, Option<String>);
 
 /// The findings of the highest severity.
@@ -92,7 +92,7 @@ struct Worst<'d> {
     known: &'d [(&'d str, String)],
 }
 
-/// Returns the node that the fix of a finding is for, if that is another one than the report's.
+/// Returns the node for the fix of a finding, if it is not the report's.
 fn there(of: &Diagnosed) -> Option<String> {
     let fix = of.finding.fix.as_ref()?;
     fix.there().map(str::to_owned)

@@ -228,8 +228,8 @@ const UNUSABLE: &[&str] = &[
     "must be 5.13 or later",
 ];
 
-/// Returns the mode that a switch leaves and the error with which kube-proxy exits, if that blames this mode and nothing that the
-/// new mode needs.
+/// Returns the mode that a switch leaves and the error with which kube-proxy exits, if the error blames this mode and not a
+/// requirement of the new one.
 fn left_behind(facts: &Facts<'_>) -> Option<(Mode, String)> {
     let (to, from) = (facts.target()?, facts.current().ok()?);
     let log = facts.node.proxy_log().ok()?;

@@ -45,8 +45,8 @@ struct Object {
 }
 
 impl Object {
-    /// Returns the ports of a slice that the ports of the Service may lead to, if endpoints have port `number` and this protocol, if
-    /// it is shown.
+    /// Returns the ports of a slice to which the ports of the Service may lead, if endpoints have port `number` and, where shown,
+    /// this protocol.
     fn ports_to(&self, number: u64, shown: Option<&str>) -> Vec<Value> {
         let spec = self.value.get("spec");
         let of_spec = |key: &str| spec.and_then(|spec| spec.get(key));
@@ -285,8 +285,8 @@ impl Objects {
         true
     }
 
-    /// Ends the reading of a bundle: `in_part` if it has the objects of some namespaces, `is_all` if it has all objects of the
-    /// kinds that it has.
+    /// Ends the reading of a bundle: `in_part` if it has the objects of some namespaces, `is_all` if it has all objects of its
+    /// kinds.
     pub(in crate::foreign) fn finish(&mut self, in_part: bool, is_all: bool) {
         let has_endpoints = !self.endpoints.is_empty();
         if in_part {
