@@ -1,4 +1,4 @@
-//! What `kpx diff` and `kpx why` answer from texts alone: which faults are certain, and what stays unknown.
+//! The answers of `kpx diff` and `kpx why` from texts alone: certain faults, and unknown parts.
 
 use std::fs;
 

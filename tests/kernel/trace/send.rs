@@ -177,7 +177,7 @@ impl Connection {
     fn refusal(&self) -> Option<Seen> {
         let late = self.socket.take_error().unwrap();
         let error = late.as_ref().or(self.error.as_ref())?;
-        // What OUTPUT drops without an answer.
+        // OUTPUT drops without an answer.
         let dropped = error.raw_os_error() == Some(Errno::EPERM as i32);
         Some(if dropped { Seen::Drop } else { Seen::Reject })
     }
@@ -194,7 +194,7 @@ fn seen(
         return Seen::Drop;
     };
     let (to, source) = (entry.reply.source, entry.reply.destination);
-    // What the node sends to itself is tracked once it leaves, and may be dropped when it comes in.
+    // A packet of the node to itself is tracked once it leaves, and may be dropped when it enters.
     let arrived = match target.proto {
         Proto::Tcp | Proto::Icmp | Proto::Icmpv6 => !entry.unreplied,
         _ => got.contains(&source),

@@ -69,7 +69,7 @@ fn vm_into_and_out_of_ipvs_no_new_connection_fails_and_sockets_that_stay_go_on()
         assert_eq!(report.failed(Line::is_new), 0, "{report}");
         let out = mode == "nftables";
         for line in report.of(|line| line.kind == Kind::LongTcp) {
-            // What goes through a virtual server ends with it, and begins again at once.
+            // A connection through a virtual server ends with it, and begins again at once.
             assert!(line.failures.len() <= usize::from(out), "{line}\n{report}");
         }
         for line in report.of(|line| line.kind == Kind::LongUdp) {
