@@ -26,7 +26,7 @@ use kpx_node::evidence::{Evidence, Item};
 use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
-/// What a program needed.
+/// The time and memory of a program.
 #[derive(Clone, Copy)]
 struct Cost {
     wall: Duration,
@@ -109,7 +109,7 @@ fn recorded(dir: &Path) -> PathBuf {
     write(&evidence, dir.join("recorded"))
 }
 
-/// Links, addresses and routes, which decide on packets: those of another recorded node.
+/// Links, addresses and routes of another recorded node, which decide on packets.
 fn network() -> Evidence {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes/seed-iptables");
     let items = [Item::Links, Item::Addresses, Item::Routes, Item::Rules];

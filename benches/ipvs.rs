@@ -98,7 +98,7 @@ impl Side {
         self.parts.iter().map(|(_, took)| *took).sum()
     }
 
-    /// What there is now, to show that both did the same.
+    /// The state now, to show that both did the same.
     fn state(&self) -> [usize; 3] {
         [
             self.tool(&["ipvsadm", "-Sn"], ""),

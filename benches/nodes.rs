@@ -31,7 +31,7 @@ use fake_api::{Api, Recordings, objects_of, remove_times};
 
 const TIME: &str = "2026-11-20T14:00:00Z";
 
-/// What a run needed.
+/// The time and memory of a run.
 struct Cost {
     wall: Duration,
     /// The most memory it held, in KiB.
@@ -189,7 +189,7 @@ fn with_nodes(evidence: &Evidence, count: usize) -> Evidence {
 /// More than the default, since most of the time is spent waiting for pods.
 const PARALLEL: [&str; 2] = ["--parallel", "50"];
 
-/// What every tenth node is; the others are the first.
+/// The recording of every tenth node; the others have the first.
 const DEALT: [&str; 3] = ["seed-iptables", "seed-nftables", "seed-ipvs"];
 
 /// Runs the doctor through a pod on each of `count` nodes, and compares the reports with those of the same recordings alone.

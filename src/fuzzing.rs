@@ -110,7 +110,7 @@ fn with_node(bytes: &[u8], run: fn(&NodeSnapshot<'_>)) {
     run(&NodeSnapshot::new(&evidence(bytes)));
 }
 
-/// A chain read alone is the one of the whole, and rules that are printed read as themselves.
+/// A chain that is read alone equals the one in the whole, and printed rules read back as themselves.
 fn iptables_rules(node: &NodeSnapshot<'_>) {
     let store = IptablesBackend::InUse;
     for family in Family::BOTH {
@@ -157,7 +157,7 @@ fn nftables_rules(rules: &nftables::model::Ruleset, of_kernel: bool) {
         if kinds.any(|base| !is_name(&base.kind)) {
             continue;
         }
-        // Those in verdicts and expressions are found in Rust's notation of the table, which escapes quotes.
+        // Names in verdicts and expressions are found in Rust's notation of the table, which escapes quotes.
         let notation = format!("{table:?}");
         let marks = ["Jump(\"", "Goto(\"", "Named(\"", "set: \""];
         let rests = marks.iter().flat_map(|mark| notation.split(mark).skip(1));
@@ -255,7 +255,7 @@ fn virtual_servers(node: &NodeSnapshot<'_>) {
     }
 }
 
-/// Parses the objects of the cluster, and computes what kube-proxy programs for them.
+/// Parses the objects of the cluster, and computes kube-proxy's desired state for them.
 fn objects(node: &NodeSnapshot<'_>) {
     node.services().ok();
     node.slices().ok();
@@ -316,7 +316,7 @@ fn doctor(evidence: &Evidence) {
     }
 }
 
-/// Limits that keep a small archive of much data from using up the fuzzer's memory.
+/// Limits that prevent a small archive from expanding beyond the fuzzer's memory.
 const LIMITS: Limits = Limits {
     member: 1 << 20,
     kept: 4 << 20,
@@ -341,7 +341,7 @@ fn bundle(bytes: &[u8]) {
     .ok();
 }
 
-/// Reads a pasted text, or an archive. Of what is shown, only rules that iptables could have written are kept.
+/// Reads a pasted text, or an archive. Only rules that iptables could have written are kept.
 fn pastes(bytes: &[u8]) {
     let Ok(files) = others_of("input", bytes.to_vec(), &foreign::is_wanted) else {
         return;

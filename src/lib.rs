@@ -1,4 +1,4 @@
-//! The program `kpx`: its commands, what they print, and the printing.
+//! The program `kpx`: its commands, their reports, and the printing.
 //!
 //! This library is the program's own; it is not an API and promises nothing to others.
 //!

@@ -343,7 +343,7 @@ fn a_change_touches_what_differs_alone() {
     ];
     let (have, want) = (table(&have.concat()), table(&want.concat()));
     insta::assert_snapshot!(bridge::change(&have, &want));
-    // What is new is added also where it is only a chain, or only a set.
+    // New objects are added also where they are only a chain, or only a set.
     for part in [chain("new", "accept"), set("set new", "inet_service", "5")] {
         let change = bridge::change(&table(&same), &table(&[&*same, &*part].concat()));
         assert!(change.contains("new"), "{change}");

@@ -1,4 +1,4 @@
-//! The page of `kpx report` in Chromium: what it loads, how wide it is, what the keyboard and a screen reader find.
+//! The page of `kpx report` in Chromium: its requests, its width, and its use by keyboard and screen reader.
 //!
 //! `make test-report` runs these tests; the screenshots are in `target/report`.
 

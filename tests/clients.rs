@@ -336,7 +336,7 @@ enum Clients {
     All,
     /// None: it answers 401.
     None,
-    /// Those with a certificate of its authority.
+    /// Clients with a certificate of its authority.
     Certified,
 }
 

@@ -1,4 +1,4 @@
-//! `deploy/serve/` and `deploy/kustomize/`: what is written from something else is current, and what names a metric or an option names a real one.
+//! `deploy/serve/` and `deploy/kustomize/`: generated files are current, and names of metrics and options exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{kpx, parse, root};
 
-/// What the chart makes a value of: the text in the kustomize base, and the name of the value.
+/// The values of the chart: the text in the kustomize base, and the name of the value.
 const VALUES: &[(&str, &str)] = &[
     ("image: kpx:0.1.0", "image: {{ .Values.image }}"),
     ("--listen=0.0.0.0:10266", "--listen={{ .Values.listen }}"),
@@ -190,7 +190,7 @@ fn names(text: &str) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// What node-problem-detector shows is one line of at most 80 characters, with the exit status that it wants.
+/// The output for node-problem-detector is one line of at most 80 characters, with the exit status that it wants.
 #[tokio::test]
 async fn the_plugin_of_node_problem_detector_prints_one_short_line() {
     let bundle = |name: &str| root().join("testdata/nodes").join(name);

@@ -184,7 +184,7 @@ pub(crate) async fn no_blockers_on(prefixes: &[&str]) {
                 let errors = findings
                     .iter()
                     .filter(|finding| finding["severity"] == "error");
-                // What a mode loses by its nature, and a mode that a release does not have, are no faults of the node.
+                // Limits of a mode, and a mode that a release does not have, are no faults of the node.
                 let errors = errors.filter(|error| match error["id"].as_str().unwrap() {
                     "MX12" => !error["message"]
                         .as_str()
@@ -364,7 +364,7 @@ async fn a_release_without_the_mode_or_its_gate_blocks_the_switch() {
             }
         }
     }
-    // What kube-proxy is configured for now, and will not start in.
+    // The mode in kube-proxy's configuration, in which it will not start.
     let dir = release("v1.28.15", "", "nftables");
     let args = [
         "--from",

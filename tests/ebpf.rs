@@ -126,7 +126,7 @@ async fn services_are_shown_with_what_the_map_has() {
     );
 }
 
-/// What the map decides is said; nothing works or fails because of a program whose code is not read.
+/// The entries of the map are reported; nothing works or fails because of a program whose code is not read.
 #[test]
 fn connections_are_judged_by_the_map_and_no_further() {
     let healthy = load("healthy-cilium-replacement");
@@ -399,7 +399,7 @@ fn a_plugin_that_does_not_serve_leaves_the_rules_in_use() {
     }
 }
 
-/// What nothing updates is removed; kube-proxy stays.
+/// Objects that nothing updates are removed; kube-proxy stays.
 #[test]
 fn programs_without_an_agent_are_no_second_proxy() {
     let both = load("kp17-cilium-beside");

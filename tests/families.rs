@@ -11,7 +11,7 @@ const ADDRESSES: &str = "node/ip-addr.json";
 const SERVICES: &str = "cluster/services.json";
 const SLICES: &str = "cluster/endpointslices.json";
 
-/// What a command printed about a changed recording, and its exit status.
+/// The output of a command about a changed recording, and its exit status.
 async fn said(recording: &str, changes: &[(&str, Change<'_>)], args: &[&str]) -> (String, u8) {
     let dir = broken(recording, changes);
     said_in(dir.path(), args).await
@@ -244,7 +244,7 @@ async fn endpoints_of_one_family_are_missing() {
     );
 }
 
-/// A rule of family inet stops packets of both families, and what accepts those of one does not help those of the other.
+/// A rule of family inet stops packets of both families; a rule that accepts packets of one does not help the other.
 #[tokio::test]
 async fn a_rule_of_both_families_is_passed_in_those_that_fail() {
     let closed = |families: &'static [&'static str]| {
@@ -341,7 +341,7 @@ async fn what_several_services_share_is_a_cause_for_each() {
     }
 }
 
-/// What differs already is no part of an edit that would be made.
+/// Differences that exist already are no part of an edit that would be made.
 #[tokio::test]
 async fn an_edit_does_not_take_the_credit_of_a_repair() {
     let masquerades =

@@ -1,4 +1,4 @@
-//! What a new user runs into: wrong options, names and files, and the way on from there.
+//! First mistakes of a new user: wrong options, names and files, and the way on from there.
 
 use std::process::Command;
 
@@ -303,7 +303,7 @@ const LOOKS: [&str; 16] = [
     "nft --version",
 ];
 
-/// Where a look is the next step, because only the operator can decide or do what follows.
+/// The next step is a look where only the operator can decide or act.
 const DECIDED_BY_LOOKING: [(&str, &str); 12] = [
     (
         "ap13-shared-by-nodes",

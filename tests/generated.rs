@@ -74,7 +74,7 @@ async fn printed(args: &[&str]) -> String {
     ran.out
 }
 
-/// What bash offers for the last of `words`, with kpx as a program in PATH.
+/// The words that bash offers for the last of `words`, with kpx as a program in PATH.
 #[expect(
     clippy::disallowed_methods,
     reason = "the shell that asks for completions"

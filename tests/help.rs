@@ -151,7 +151,7 @@ fn a_help_line_begins_with_a_verb_and_fits_60_columns() {
     }
 }
 
-/// The commands whose short help is longer than 24 lines: those with many subcommands, views or options.
+/// The commands whose short help is longer than 24 lines: they have many subcommands, views or options.
 const LONG: &[&str] = &["", "bridge", "doctor", "migrate", "migrate prepare", "show"];
 
 #[test]

@@ -25,7 +25,7 @@ async fn between_a_bundle_and_itself_nothing_changed() {
         let bundle = root().join("testdata/nodes").join(name);
         let ran = kpx(&["diff", text(&bundle), text(&bundle)]).await;
         assert!(ran.out.ends_with("nothing changed\n"), "{name}: {ran}");
-        // What a bundle lacks is unknown, not unchanged.
+        // Items that a bundle lacks are unknown, not unchanged.
         let is_unknown = ran.out.contains("unknown: ");
         assert_eq!(ran.code, if is_unknown { 3 } else { 0 }, "{name}: {ran}");
     }
@@ -50,7 +50,7 @@ async fn rules_endpoints_and_findings_that_changed_are_listed() {
             }),
         ],
     );
-    // What counts packets is no change.
+    // Counters of packets are no change.
     let counted = after.path().join(RULES);
     let rules = fs::read_to_string(&counted).unwrap();
     fs::write(

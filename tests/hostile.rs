@@ -24,7 +24,7 @@ pub(crate) const NODES: &[&str] = &[
 /// Nodes of which each file is refused in turn.
 pub(crate) const REFUSED: &[&str] = &["full-iptables", "full-ipvs", "userspace-1.25"];
 
-/// Formats beside those that every command has.
+/// Formats in addition to those of every command.
 const EXTRA: &[(&str, &[&str])] = &[
     ("doctor", &["short", "junit", "prom", "npd"]),
     ("trace", &["picture", "svg", "mermaid", "dot"]),

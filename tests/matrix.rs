@@ -1,4 +1,4 @@
-//! What other tests show of chosen recordings, of every recording.
+//! The tests of chosen recordings, on every recording.
 
 use crate::support::{CHOSEN, every, recordings};
 use crate::{

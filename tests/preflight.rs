@@ -11,7 +11,7 @@ use crate::support::{Ran, kpx, kpx_on};
 struct Node(TempDir);
 
 impl Node {
-    /// Returns a node with kernel `release`, whose module tree has what the ipvs mode needs.
+    /// Returns a node with kernel `release`, whose module tree has the modules of the ipvs mode.
     fn new(release: &str) -> Self {
         let node = Self(TempDir::new().unwrap());
         node.write("node/kernel-release.txt", release);

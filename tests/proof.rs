@@ -89,7 +89,7 @@ fn clients_that_affinity_remembers_are_no_difference() {
     assert!(packets.differences.is_empty());
 }
 
-/// A node's flows: every kind of packet to what the rules name, and to what they do not.
+/// A node's flows: every kind of packet to the destinations that the rules name, and to others.
 struct Flows {
     state: u64,
     sources: Vec<(Entry, Option<IpAddr>)>,

@@ -32,7 +32,7 @@ impl Dice {
     }
 }
 
-/// Which families a cluster has.
+/// The families of a cluster with both.
 pub(crate) const DUAL: &[&str] = &["IPv4", "IPv6"];
 /// The same of a cluster without IPv4.
 pub(crate) const ONLY_V6: &[&str] = &["IPv6"];

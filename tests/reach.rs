@@ -108,7 +108,7 @@ async fn a_machine_that_is_no_node_is_refused() {
         let end = "; `--no-api` reads this machine without the cluster\n";
         assert!(ran.err.ends_with(end), "{command:?}: {ran}");
     }
-    // What does not read this machine as a node of the cluster goes on.
+    // A command that does not read this machine as a node of the cluster goes on.
     for command in [
         &["--no-api", "doctor", "--only", "SY01"][..],
         &["--root", "/nonexistent", "doctor", "--only", "SY01"],

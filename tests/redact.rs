@@ -172,8 +172,8 @@ fn restored(redactor: &mut Redactor, value: Value) -> Value {
     }
 }
 
-/// Returns the report without what depends on the order of names: places in lists, places of rules that are missing, and
-/// which of several objects with the same finding the next command names.
+/// Returns the report without the parts that depend on the order of names: places in lists, places of missing rules, and
+/// the object in the next command, if several have the same finding.
 fn normal(key: &str, value: Value) -> Value {
     match value {
         Value::Array(all) => {

@@ -329,7 +329,7 @@ async fn a_bundle_of_a_remote_node_has_its_items_and_the_objects_of_the_cluster(
         .collect();
     let recorded = World::recorded(&own);
     for &item in &own {
-        // What only this machine could answer is not in it.
+        // The saved item is the recorded one: nothing in it is of this machine.
         assert_eq!(saved.text(item).ok(), recorded.text(item).ok(), "{item}");
     }
     for item in [
@@ -699,7 +699,7 @@ async fn a_node_without_kube_proxy_needs_an_image() {
     assert_eq!(world.asked("POST", "/jobs"), 1);
 }
 
-/// What kube-proxy's pod waits for, a pod of kpx would wait for as well.
+/// A pod of kpx would wait for the same as kube-proxy's pod.
 #[tokio::test]
 async fn an_image_that_the_node_cannot_pull_is_not_used() {
     let world = World::new();

@@ -215,7 +215,7 @@ async fn a_service_has_a_page() {
     let endpoints = report["service"]["endpoints"].as_array().unwrap();
     assert_eq!(endpoints.len(), 3, "{ran}");
     assert_eq!(ran.code, 3, "{ran}");
-    // What cannot be compared or traced is unknown, and not fine.
+    // An object that cannot be compared or traced is unknown, and not fine.
     let page = &report["service"];
     assert_eq!(page["drift"]["changes"], Value::Null, "{ran}");
     assert!(
@@ -441,7 +441,7 @@ async fn connections_of_a_service_are_counted_by_backend_and_stale_ones_forgotte
     assert_eq!(plan.code, 4, "{plan}");
 }
 
-/// Adds clients to what each mode remembers of shop/cart: one bound, one whose backend is gone.
+/// Adds clients that each mode remembers of shop/cart: one bound, one whose backend is gone.
 fn with_clients(mode: &str) -> Copied {
     let node = Copied::of(&format!("full-{mode}"));
     match mode {
@@ -750,7 +750,7 @@ async fn a_planned_migration_begins_with_its_loss() {
             .find(text)
             .unwrap_or_else(|| panic!("{text}: {ran}"))
     };
-    assert!(at("expected loss of connections") < at("WARNING KP09"));
+    assert!(at("cost of the switch: lost connections") < at("WARNING KP09"));
     assert!(at("WARNING KP09") < at("configuration: "));
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn every() -> Vec<String> {
     names
 }
 
-/// What a command printed and how it exited.
+/// The output of a command, and its exit status.
 pub(crate) struct Ran {
     pub(crate) out: String,
     pub(crate) err: String,

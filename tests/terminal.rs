@@ -1,4 +1,4 @@
-//! A program on a terminal: what it shows, and what is typed.
+//! A program on a terminal: its screen, and the keys typed.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -152,7 +152,7 @@ impl Session {
 }
 
 impl Previous {
-    /// Returns all that was written, as lines: what scrolled away, and what is left.
+    /// Returns all that was written, as lines: first the lines that scrolled away, then the screen.
     pub(crate) fn kept(&mut self) -> Vec<String> {
         let size = self.glass.screen().size();
         let tall = NonZeroU16::new(2000).unwrap();

@@ -481,7 +481,7 @@ fn classed(document: &str, class: &str) -> Vec<String> {
 async fn a_drop_is_red_in_the_picture_and_named_with_its_rule() {
     let drawn = trace("ir16-foreign-drops", &["default/nginx-svc", "-o", "svg"]).await;
     let red = classed(&drawn.out, "bad");
-    let rule = "raw PREROUTING rule 1 drops owner: unknown, but not kube-proxy";
+    let rule = "raw PREROUTING rule 1 drops owner: unknown (not kube-proxy)";
     assert!(red.iter().any(|text| text == rule), "{red:?}");
     assert!(red.iter().any(|text| text == "LOST:"), "{red:?}");
     assert!(

@@ -58,7 +58,7 @@ fn services(node: &NodeSnapshot<'_>) -> Vec<String> {
         .collect()
 }
 
-/// What a command says of the connections from one kind of client to one address.
+/// The answer of a command on the connections from one kind of client to one address.
 type Said = BTreeMap<(String, String, String), (String, Vec<&'static str>)>;
 
 fn say(
@@ -466,8 +466,8 @@ fn without(evidence: &Evidence, item: Item) -> Evidence {
     evidence.only(&kept)
 }
 
-/// Items of which a bundle cannot tell whether the node has them: those of the back end of iptables that is not in use, where the
-/// loaded modules are unknown, and routing policy rules, which every kernel has the same of by default.
+/// Items of which a bundle cannot tell whether the node has them: rules of the back end of iptables that is not in use, where the
+/// loaded modules are unknown, and routing policy rules, of which every kernel has the same by default.
 const MAY_BE_NONE: &[Item] = &[
     Item::IptablesLegacy4,
     Item::IptablesLegacy6,
@@ -608,7 +608,8 @@ fn neighbours_that_do_not_answer_or_were_set_by_hand_are_named() {
         let (works, named) = counted(&[entry("10.0.2.2", state), learnt.clone()], None, words);
         assert!(named > 5 && works < healthy, "{state}: {works} {named}");
     }
-    // Entries of others, those that a program writes, and those of which nothing shows that the others are learnt.
+    // Entries of other nodes, entries that a program writes, and entries where nothing shows that the others are
+    // learnt.
     let set = entry("10.0.2.2", "PERMANENT");
     let cilium = r#"[{"ifindex": 9, "ifname": "cilium_host"}]"#;
     for (entries, links) in [
@@ -778,7 +779,7 @@ fn policies_of_ipsec_block_what_they_match_and_leave_the_rest_alone() {
         blocked == 0 && unsure > 50 && works < healthy[0],
         "{works} {unsure}"
     );
-    // What should have been read and was not is named.
+    // Items that should have been read and were not are named.
     let denied = Gap::Denied(Item::XfrmPolicies, "needs CAP_NET_ADMIN".to_owned());
     let [works, .., unknown] = counted(Some(Err(denied)));
     assert!(unknown > 50 && works < healthy[0], "{works} {unknown}");

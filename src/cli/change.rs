@@ -1,4 +1,4 @@
-//! What all commands that change a node share.
+//! Options that all commands that change a node share.
 
 use clap::Args;
 
@@ -21,7 +21,7 @@ pub struct ApplyArgs {
 /// A part of a node that `kpx reconcile` changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Part {
-    /// What kube-proxy programs.
+    /// The objects that kube-proxy programs.
     Layer(Layer),
     /// Tracked connections.
     Conntrack,

@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::cli::value;
 
-/// Options that choose checks, and findings that are not shown; by default every check, and what the node's own file says.
+/// Options that choose checks and suppress findings. The default is every check, and the node's own ignore file.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ChecksArgs {
     /// Run these checks only: ids, names or groups

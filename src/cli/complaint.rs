@@ -1,4 +1,5 @@
-//! What the parser complains about, in the words of a user: the variable that set a value, and what an argument may be.
+//! The complaints of the parser in the words of a user: the variable that set a value, and the valid values of an
+//! argument.
 
 use std::env;
 use std::ffi::OsString;
@@ -52,7 +53,7 @@ pub(super) fn clear(mut error: clap::Error, words: &[OsString], mut root: Comman
 
 /// Returns the variables that set values of `words`' command which `text` quotes.
 pub(crate) fn variables_in(text: &str, words: &[OsString], root: &Command) -> Vec<String> {
-    /// Shorter values are in a text by chance.
+    /// A shorter value may occur in a text by chance.
     const LEAST: usize = 3;
     let command = named(root, words);
     let global = root.get_arguments().filter(|arg| arg.is_global_set());
@@ -95,7 +96,7 @@ fn is_set(arg: &Arg, words: &[OsString]) -> bool {
             .is_some_and(|name| env::var_os(name).is_some())
 }
 
-/// Drops the advice to write `-- -w`, which is hardly ever what is meant.
+/// Drops the advice to write `-- -w`, which users hardly ever mean.
 fn drop_escapes(error: &mut clap::Error) {
     if let Some(ContextValue::StyledStrs(tips)) = error.remove(ContextKind::Suggested) {
         let kept = tips.into_iter();

@@ -168,7 +168,7 @@ pub enum Color {
 }
 
 impl Color {
-    /// Returns whether there are colours; `auto` is what the terminal decides.
+    /// Returns whether there are colours; for `auto`, the terminal decides.
     pub(crate) const fn is_on(self, auto: bool) -> bool {
         match self {
             Self::Auto => auto,

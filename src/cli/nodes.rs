@@ -6,7 +6,7 @@ use clap::builder::RangedU64ValueParser;
 /// The nodes of a cluster that a command reads.
 #[derive(Args, Clone, Debug)]
 pub struct NodesArgs {
-    /// Read all nodes, and show what differs
+    /// Run on all nodes of the cluster
     ///
     /// Nodes that cannot be read are named with the reason. With -o json each node has its whole report, on a line of its
     /// own. The exit status is that of the worst node, and 3 if a node cannot be read and no other is worse.

@@ -107,7 +107,7 @@ pub fn command() -> clap::Command {
     root.help_template(page)
 }
 
-/// The commands in the order in which they are needed; those of [`MORE`] are only named.
+/// The commands in the usual order of use; those of [`MORE`] are only named.
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Diagnose",
@@ -339,8 +339,7 @@ pub enum Command {
     /// Print what changes on this node, as it happens
     ///
     /// Prints a line with the time for each change of a finding, the mode, a Service, an endpoint, a chain, a set, a virtual
-    /// server, an address or a kernel setting: + appeared, - is gone, ~ changed. First come the findings that there are.
-    /// Read-only.
+    /// server, an address or a kernel setting: + appeared, - is gone, ~ changed. The current findings come first. Read-only.
     #[command(after_help = watch::EXAMPLES, after_long_help = watch::EXAMPLES)]
     Watch(WatchArgs),
 
@@ -351,9 +350,9 @@ pub enum Command {
     /// /livez (200 as long as kpx runs). A liveness probe belongs to /livez: a restart of kpx repairs no node.
     ///
     /// kpx reads counters often, and runs all checks only when rules, virtual servers or Services changed, or after
-    /// --check-interval. The checks run in a process of their own, which takes its memory with it. A part that is not known has
-    /// no metric, and `kpx_unknown` names it. Rules of iptables-legacy have no number that tells whether they changed: they wait
-    /// for --check-interval.
+    /// --check-interval. The checks run in a process of their own, which frees its memory when it ends. An unknown part has no
+    /// metric, and `kpx_unknown` names it. Rules of iptables-legacy have no number that shows whether they changed: they are
+    /// read after --check-interval.
     ///
     /// Read-only, but for the bundles of --record.
     #[command(after_help = serve::EXAMPLES, after_long_help = serve::EXAMPLES)]
@@ -385,10 +384,10 @@ pub enum Command {
     ///
     /// Resolves the target to a Service, and follows connections to every address of it (cluster IPs, NodePort, external and
     /// load-balancer IPs) from each client that has a way there (a pod, a pod of the Service itself, the host and outside) to an
-    /// endpoint, and the replies back. The first word says what happens to them: works, refused (the client gets an error),
-    /// lost (the client times out), misled (another program, Service or pod answers), partly, or unknown. The cause is what,
-    /// repaired in a simulation, makes them work; it is printed with its owner, and with its time if that is known. The fix
-    /// follows. If everything that kpx sees works, it lists what it cannot see. Read-only, and sends no packet unless you pass
+    /// endpoint, and the replies back. The first word says what happens to them: works, refused (the client gets an error), lost
+    /// (the client times out), misled (another program, Service or pod answers), partly, or unknown. The cause is the object
+    /// whose repair, in a simulation, makes them work; it is printed with its owner, with its time if that is known, and with
+    /// the fix. If everything that kpx sees works, it lists what it cannot see. Read-only, and sends no packet unless you pass
     /// --probe.
     ///
     /// Formats of its own: picture, which draws the connections, and svg, the same for a browser.
@@ -415,8 +414,8 @@ pub enum Command {
     ///
     /// Prints the plan that removes the differences that `kpx diff` reports: each step as a command, with its undo. With --apply,
     /// kpx asks for confirmation, reads the node again, and applies the plan; if a step fails, the steps before it are rolled
-    /// back. On a node without any rules of the mode, the plan programs all of them. With --cleanup, the plan removes what
-    /// another mode left behind instead. Objects that kube-proxy does not own are never changed.
+    /// back. On a node without any rules of the mode, the plan programs all of them. With --cleanup, the plan removes the
+    /// leftovers of another mode instead. Objects that kube-proxy does not own are never changed.
     ///
     /// With --watch, kpx then follows Services and endpoints, and programs each change, on a node without kube-proxy or with
     /// one that hangs. It refuses to start beside a kube-proxy that works. Ctrl-C or SIGTERM stops it with exit status 0; when

@@ -8,7 +8,7 @@ use clap::builder::StyledStr;
 /// The name of the program as a plugin of kubectl, which users run as `kubectl kpx`.
 const PLUGIN: &str = "kubectl-kpx";
 
-/// What users type to run it.
+/// The words that users type to run it.
 const AS_PLUGIN: &str = "kubectl kpx";
 
 /// Returns whether the command line `words` runs kpx as a plugin of kubectl.
@@ -22,7 +22,7 @@ pub(crate) fn program(words: &[OsString]) -> &'static str {
     if is_meant(words) { AS_PLUGIN } else { "kpx" }
 }
 
-/// Returns `command`, the definition of the command line, as that of `program`, which is kpx or the plugin.
+/// Returns `command`, the definition of the command line, under the name `program`: kpx or the plugin.
 pub(crate) fn as_program(root: clap::Command, program: &str) -> clap::Command {
     if program == AS_PLUGIN {
         command(root)

@@ -10,7 +10,7 @@ pub(crate) fn is_kind(word: &str) -> bool {
     KINDS.iter().any(|kind| kind.eq_ignore_ascii_case(word))
 }
 
-/// Words beside the name of a Service.
+/// Words before or after the name of a Service.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ServiceArgs {
     /// Name of the Service, behind the word `service` or `svc`
@@ -19,8 +19,9 @@ pub struct ServiceArgs {
 
     /// Find the Service in this namespace
     ///
-    /// `kpx show` without a name shows the Services of this namespace. Without it, a name without a namespace is that of the Service in the namespace of the kubeconfig's context or, if there is
-    /// none or a bundle is read, that of the only Service with this name.
+    /// `kpx show` without a name shows the Services of this namespace. Without this option, a name without a namespace is that of the
+    /// Service in the namespace of the kubeconfig's context or, if there is none or a bundle is read, that of the only Service with this
+    /// name.
     #[arg(long, short = 'n', value_name = "NS", hide_short_help = true)]
     pub namespace: Option<String>,
 }

@@ -99,7 +99,7 @@ pub(crate) const fn family() -> Choice<Family> {
     Choice(&[("4", Family::V4, "IPv4"), ("6", Family::V6, "IPv6")])
 }
 
-/// Parses a part of what a mode programs.
+/// Parses a part of the objects of a mode.
 pub(crate) const fn part() -> Choice<Layer> {
     Choice(&[
         ("iptables", Layer::Iptables, "chains and rules"),
@@ -131,7 +131,7 @@ pub(crate) const fn repaired() -> Choice<Part> {
         (
             "conntrack",
             Part::Conntrack,
-            "connections that no endpoint answers; only if named",
+            "conntrack entries of dead endpoints; only if named",
         ),
     ])
 }
@@ -157,7 +157,7 @@ pub(crate) const fn strategy() -> Choice<Strategy> {
     ])
 }
 
-/// The words that kubectl has for what a view shows, beside the view's name.
+/// kubectl's words for the objects of a view, in addition to the view's name.
 const AS_FOR_KUBECTL: [(&str, &str); 7] = [
     ("service", "services"),
     ("svc", "services"),
@@ -168,7 +168,7 @@ const AS_FOR_KUBECTL: [(&str, &str); 7] = [
     ("endpointslices", "services"),
 ];
 
-/// Parses a view of `kpx show`, by its name or by the word that kubectl has for what it shows.
+/// Parses a view of `kpx show`, by its name or by kubectl's word for its objects.
 #[derive(Clone, Copy)]
 pub(crate) struct ViewParser;
 
@@ -275,7 +275,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "s" => number,
         "m" => number * 60.0,
         "h" => number * 3600.0,
-        _ => return Err("expected one of the units ms, s, m and h".to_owned()),
+        _ => return Err("expected a unit: ms, s, m or h, such as 5s or 2m".to_owned()),
     };
     Duration::try_from_secs_f64(seconds).map_err(|_| "the duration is out of range".to_owned())
 }
@@ -290,7 +290,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         "KiB" | "Ki" => 1 << 10,
         "MiB" | "Mi" => 1 << 20,
         "GiB" | "Gi" => 1 << 30,
-        _ => return Err("expected one of the units KiB, MiB and GiB".to_owned()),
+        _ => return Err("expected a unit: KiB, MiB or GiB, such as 500MiB".to_owned()),
     };
     number
         .checked_mul(unit)
@@ -305,7 +305,8 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses the lease of the bridge: 10 s to 1 h, long enough for a restart of its keeper and short enough to matter.
+/// Parses the lease of the bridge: 10 s to 1 h, long enough for a restart of its keeper, and short enough to limit an
+/// outage.
 pub(crate) fn lease(text: &str) -> Result<Duration, String> {
     let allowed = Duration::from_secs(10)..=Duration::from_secs(3600);
     let time = duration(text)?;
@@ -321,7 +322,7 @@ pub(crate) fn lease(text: &str) -> Result<Duration, String> {
 #[derive(Clone)]
 pub(crate) enum Offered {
     Words(Vec<&'static str>),
-    /// Made when they are asked for: every command line is parsed, and few are completed.
+    /// Computed on demand: every command line is parsed, and few are completed.
     Made(fn() -> Vec<PossibleValue>),
 }
 
@@ -337,7 +338,7 @@ pub(crate) fn check() -> Offered {
     Offered::Made(|| checks().collect())
 }
 
-/// Parses what `kpx explain` explains, and offers the checks and the pages.
+/// Parses an argument of `kpx explain`, and offers the checks and the pages.
 pub(crate) fn explained() -> Offered {
     Offered::Made(|| {
         let pages = pages::all().map(|page| PossibleValue::new(page.word).help(page.subject));

@@ -39,7 +39,7 @@ use crate::report::{CLEAN, FAILED, USAGE};
 pub async fn main() -> ExitCode {
     let terminal = Terminal::detect();
     let (mut out, mut err) = (io::stdout(), io::stderr());
-    // Without a lock for good: `kpx mcp` reads standard input itself.
+    // Without a permanent lock: `kpx mcp` reads standard input itself.
     let mut input = io::BufReader::new(io::stdin());
     let mut io = Io {
         out: &mut out,
@@ -157,7 +157,7 @@ async fn run_parsed(
         }
         Err(answer) => usage(&answer, words, io)?,
     };
-    // Writing what is still buffered can fail as well.
+    // Writing the buffered rest can fail as well.
     io.out.flush()?;
     Ok(code)
 }
@@ -174,7 +174,7 @@ fn screen_of(words: &[OsString], io: &Io<'_>) -> Option<Cli> {
 
 /// Prints clap's answer: an error, or the help or version that was asked for.
 fn usage(answer: &clap::Error, words: &[OsString], io: &mut Io<'_>) -> Result<u8, Failure> {
-    // A variable counts as an option for the parser, which then misses the command alone.
+    // A variable counts as an option for the parser, which then only misses the command.
     let help = match answer.kind() {
         ErrorKind::MissingSubcommand => {
             let program = words.first().cloned().unwrap_or_default();
@@ -202,7 +202,7 @@ fn usage(answer: &clap::Error, words: &[OsString], io: &mut Io<'_>) -> Result<u8
     }
 }
 
-/// Runs `command` on the machine that is meant, which another one may be.
+/// Runs `command` on the selected machine, which may be another one.
 async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Result<u8, Failure> {
     if let Command::Mcp(args) = command {
         // Each of its questions is a command of its own.

@@ -1,4 +1,4 @@
-//! One folder per command: its options (`args`), its work (`run`), what it prints (`report`).
+//! One folder per command: its options (`args`), its work (`run`), its output (`report`).
 
 pub(crate) mod access;
 pub(crate) mod bridge;

@@ -73,7 +73,9 @@ impl Clue {
 
 /// Returns the object of kube-system with the label or annotation `key`.
 fn marked(node: &NodeSnapshot<'_>, key: &str) -> Option<String> {
-    let has = |of: &Metadata| of.labels.contains_key(key) || of.annotations.contains_key(key);
+    let has = |metadata: &Metadata| {
+        metadata.labels.contains_key(key) || metadata.annotations.contains_key(key)
+    };
     let mut maps = node.config_maps().into_iter().flatten();
     let mut sets = node.daemon_sets().into_iter().flatten();
     let map = maps

@@ -1,4 +1,4 @@
-//! Providers of clusters: what recognises each, and the page about changing the mode there.
+//! Providers of clusters: the evidence of each, and the page about changing the mode there.
 //!
 //! A provider is a distribution, a service or an installer: it writes kube-proxy's configuration, and may restore it.
 
@@ -30,7 +30,7 @@ pub struct Provider {
     pub name: &'static str,
     /// Text of its page, `docs/migrate/ID.md`.
     pub text: &'static str,
-    /// Evidence that no other provider has, except those that build on this one.
+    /// Evidence that no other provider has, except providers that build on this one.
     clues: &'static [Clue],
     /// The provider whose evidence its nodes have as well.
     builds_on: Option<&'static str>,

@@ -12,7 +12,7 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 
 fn nearest(c: char) -> char {
     match c {
-        // Those of colours.
+        // The marks of colours.
         c if c.is_ascii() || ('\u{fdd0}'..='\u{fdef}').contains(&c) => c,
         '\u{2010}'..='\u{2015}' | '─' | '━' | '═' | '╌' => '-',
         '│' | '┃' | '║' => '|',

@@ -269,7 +269,7 @@ fn count(steps: usize) -> u64 {
     u64::try_from(steps).unwrap_or(u64::MAX)
 }
 
-/// The state of a row, which decides what is drawn of its steps and time.
+/// The state of a row, which decides whether its steps and time are drawn.
 enum Took {
     /// Waiting.
     Nothing,
@@ -338,7 +338,7 @@ pub(crate) mod glass {
 
     use super::Board;
 
-    /// A virtual terminal. What is drawn appears with the next flush, at once: rows are drawn by another thread, too.
+    /// A virtual terminal. All drawn text appears at once with the next flush: rows are drawn by another thread, too.
     #[derive(Clone)]
     pub(crate) struct Glass(Arc<Mutex<Screen>>);
 

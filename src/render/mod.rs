@@ -33,7 +33,7 @@ pub(crate) use threads::threads;
 
 /// The result of a command: a page for people, or a serialised value for programs.
 ///
-/// `page` has only `self`, so a page cannot show what JSON lacks.
+/// `page` has only `self`, so a page cannot show data that JSON lacks.
 pub(crate) trait Report: Serialize {
     /// The `kind` in the JSON envelope.
     const KIND: &'static str;

@@ -23,7 +23,7 @@ pub(crate) struct Origin {
     pub mode: Option<Mode>,
 }
 
-/// What was read.
+/// The evidence of a run.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -45,7 +45,7 @@ impl Origin {
             (None, OriginSource::Recording) => "unknown node",
         };
         let mut text = format!("{name}, {}", self.when());
-        // A mode that was not read is no news on a live node.
+        // On a live node, an unread mode is omitted.
         match (self.mode, self.source) {
             (Some(mode), _) => text.extend([", ", mode.name()]),
             (None, OriginSource::Machine) => {}
@@ -58,12 +58,12 @@ impl Origin {
         match (self.source, self.time) {
             (OriginSource::Machine, _) => "now".to_owned(),
             (OriginSource::Recording, Some(time)) => format!("recording of {}", time.as_said()),
-            (OriginSource::Recording, None) => "recording without a time".to_owned(),
+            (OriginSource::Recording, None) => "recording, time unknown".to_owned(),
         }
     }
 }
 
-/// Returns the line of a report on the nodes of `origins`: what they have in common.
+/// Returns the line of a report on the nodes of `origins`: their common part.
 pub(crate) fn line_of_several(origins: &[Origin]) -> Option<String> {
     let first = origins.first()?;
     let mut text = format!("{}, ", number_of(origins.len(), "node"));
@@ -115,7 +115,7 @@ mod tests {
         };
         assert_eq!(
             unknown.line(),
-            "unknown node, recording without a time, mode unknown"
+            "unknown node, recording, time unknown, mode unknown"
         );
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct Style {
     pub wide: bool,
     /// The number of `-v` options.
     pub verbose: u8,
-    /// What users type to run kpx.
+    /// The words that users type to run kpx.
     pub program: &'static str,
 }
 
@@ -245,7 +245,7 @@ impl Page {
         let marks = line.chars().count() - length(line);
         let keep = width.saturating_sub(dots.chars().count()) + marks;
         let mut kept: String = line.chars().take(keep).collect();
-        // A part of a command cannot be copied, but a line that ends before it must say something.
+        // A part of a command cannot be copied, so it is omitted, unless the rest of the line would be too short.
         if kept.matches('`').count() % 2 == 1
             && let Some(at) = kept.rfind('`').filter(|at| *at > width / 2)
         {
@@ -382,7 +382,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns what stands for text that was cut out.
+/// Returns the mark for omitted text.
 pub(crate) const fn dots(ascii: bool) -> &'static str {
     if ascii { "..." } else { "…" }
 }
@@ -512,7 +512,7 @@ mod tests {
             para("Then run `kpx reconcile --cleanup iptables` (or `kpx diff`), then drain."),
             "fix   Then run\n      `kpx reconcile --cleanup iptables`\n      (or `kpx diff`), then drain.\n"
         );
-        // One that is too long overflows; what follows it does not.
+        // A cell that is too long overflows; the cells after it do not.
         assert_eq!(
             para("Set it with `sysctl -w net.netfilter.nf_conntrack_acct=1` on each node."),
             "fix   Set it with\n      `sysctl -w net.netfilter.nf_conntrack_acct=1`\n      on each node.\n"

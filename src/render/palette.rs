@@ -40,11 +40,11 @@ impl Tone {
 
 /// Returns the rules that define the colours as variables: light or dark as the reader prefers, light on paper.
 pub(crate) fn variables() -> String {
-    let all = |of: fn(&Color) -> &'static str| {
+    let all = |shade: fn(&Color) -> &'static str| {
         let mut text = ":root{".to_owned();
         for color in COLORS {
             // Writing to a string cannot fail.
-            write!(text, "--{}:{};", color.0, of(color)).ok();
+            write!(text, "--{}:{};", color.0, shade(color)).ok();
         }
         text + "}"
     };
@@ -55,9 +55,9 @@ pub(crate) fn variables() -> String {
 /// Returns `sheet` with the values of the variables in their place, for readers that know no variables: on light paper and,
 /// if the reader prefers that, on dark.
 pub(crate) fn themed(sheet: &str) -> String {
-    let with = |of: fn(&Color) -> &'static str| {
+    let with = |shade: fn(&Color) -> &'static str| {
         COLORS.iter().fold(sheet.to_owned(), |text, color| {
-            text.replace(&format!("var(--{})", color.0), of(color))
+            text.replace(&format!("var(--{})", color.0), shade(color))
         })
     };
     let (light, dark) = (with(|color| color.1), with(|color| color.2));

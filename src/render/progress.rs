@@ -23,7 +23,7 @@ pub(crate) struct Progress {
     state: Arc<Mutex<State>>,
 }
 
-/// What is shown.
+/// The lines on the screen.
 #[derive(Debug, Default)]
 struct State {
     pending: Vec<String>,

@@ -25,7 +25,7 @@ pub(crate) const DRAWING: &str = "\
 
 static STYLE: LazyLock<String> = LazyLock::new(|| palette::themed(DRAWING));
 
-/// The width and the height of a character in SVG, in pixels: those of the widest usual font at this size.
+/// The width and the height of a character in SVG, in pixels, of the widest usual font at this size.
 const CHAR: usize = 8;
 const LINE: usize = 18;
 
@@ -52,7 +52,7 @@ pub(crate) struct Frame {
     /// The first line is bold.
     pub(crate) lines: Vec<String>,
     pub(crate) tone: Option<Tone>,
-    /// Whether the border is dashed: something that is missing, or not reached.
+    /// Whether the border is dashed: an object that is missing, or not reached.
     pub(crate) is_ghost: bool,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Label {
     pub(crate) y: usize,
     pub(crate) text: String,
     pub(crate) tone: Option<Tone>,
-    /// Whether it is of less weight than others.
+    /// Whether it is drawn with less emphasis.
     pub(crate) is_dim: bool,
 }
 
@@ -153,7 +153,7 @@ impl Grid {
         }
     }
 
-    /// Adds a line in `directions` from a place, joined to those that are there.
+    /// Adds a line in `directions` from a place, joined to the existing lines.
     fn line(&mut self, x: usize, y: usize, directions: u8, wire: &Wire) {
         let Some(there) = self.lines.get_mut(y).and_then(|row| row.get_mut(x)) else {
             return;

@@ -1,7 +1,7 @@
-//! Text on its way out: what a terminal would obey is shown instead.
+//! Escapes output: control sequences are shown, and never reach the terminal.
 //!
-//! Names, comments and messages come from the cluster, from other programs, and from bundles of strangers. Nothing of them
-//! reaches a terminal as a command: every stream of a command is a [`TextWriter`].
+//! Names, comments and messages come from the cluster, from other programs, and from bundles of strangers. No part of them
+//! reaches a terminal as a control sequence: every stream of a command is a [`TextWriter`].
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ pub(crate) struct TextWriter<'a> {
     color: bool,
     /// Whether names of threads are links (OSC 8).
     links: bool,
-    /// The first bytes of a character whose others are still to come.
+    /// The first bytes of a character whose rest has not arrived.
     begun: Vec<u8>,
 }
 
@@ -156,7 +156,7 @@ impl<'a> Wrapper<'a> {
         }
     }
 
-    /// Writes the line that is begun, with its end as far as it is there.
+    /// Writes the begun line, with its end if it has one.
     fn pass(&mut self) -> io::Result<()> {
         let line = mem::take(&mut self.line);
         let Ok(text) = str::from_utf8(&line) else {
@@ -171,7 +171,7 @@ impl<'a> Wrapper<'a> {
         let body = text.trim_start_matches(' ');
         let lead = text.len() - body.len();
         let first = " ".repeat(lead);
-        // Continued lines stand two columns behind the first.
+        // Continued lines are indented by two columns.
         let lines = wrap(body.trim_end_matches('\n'), width.saturating_sub(lead + 2));
         for (at, part) in lines.iter().enumerate() {
             let (end, indent) = match at {
@@ -214,7 +214,7 @@ fn are_plain(bytes: &[u8]) -> bool {
     bytes.iter().fold(true, |all, &byte| all & is_plain(byte))
 }
 
-/// Returns the parts of a line of a page, each with its colour; what a terminal would obey is shown.
+/// Returns the parts of a line of a page, each with its colour; control characters are shown.
 pub(crate) fn runs(line: &str) -> Vec<(Option<Tone>, String)> {
     let mut runs: Vec<(Option<Tone>, String)> = Vec::new();
     let mut tone = None;

@@ -1,4 +1,4 @@
-//! What a backend is to its Service, in words.
+//! The status of a backend in its Service, in words.
 
 use crate::view::conntrack::BackendStatus;
 

@@ -1,4 +1,4 @@
-//! What changed between two states of a node.
+//! The changes between two states of a node.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use kpx_judge::history::{Action, Change, Topic};
 use kpx_node::evidence::{Gap, Time};
 use kpx_node::words::number_of;
 
-/// What changed between two bundles, or a bundle and now.
+/// The changes between two bundles, or a bundle and now.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -21,7 +21,7 @@ pub(crate) struct HistoryReport {
     /// The later state: a bundle, or this node.
     pub(crate) to: String,
     pub(crate) changes: Vec<Change>,
-    /// What is not compared, and why.
+    /// The parts that are not compared, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) unknown: Vec<(Topic, Gap)>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct ChangeEvent<'c> {
     pub(crate) at: Time,
     #[serde(flatten)]
     pub(crate) change: Cow<'c, Change>,
-    /// How long it was so before, in seconds; `null` if it was so from the start.
+    /// How long the earlier state lasted, in seconds; `null` if it was there from the start.
     pub(crate) after_seconds: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl ChangeEvent<'_> {
     /// The `kind` in the JSON envelope.
     pub(crate) const KIND: &'static str = "ChangeEvent";
 
-    /// Parses the lines that `kpx watch -o json` prints; fails with the number of the first line that is none.
+    /// Parses the lines that `kpx watch -o json` prints; fails with the number of the first invalid line.
     pub(crate) fn parse(text: &str) -> Result<Vec<ChangeEvent<'static>>, NotAnEvent> {
         let lines = text.lines().enumerate();
         let lines = lines.filter(|(_, line)| !line.trim().is_empty());

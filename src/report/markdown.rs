@@ -1,11 +1,12 @@
-//! Pages of Markdown as text for a terminal: tables as those of reports, paragraphs as wide as the terminal.
+//! Pages of Markdown as text for a terminal: tables look like the tables of reports, paragraphs are as wide as the
+//! terminal.
 
 use crate::render::{Page, Tone};
 
 /// Adds the page `text` to `page`.
 pub(crate) fn add(text: &str, page: &mut Page) {
     let mut lines = text.lines().peekable();
-    // Items of a list stand together, and anything else apart.
+    // Items of a list have no empty line between them; other blocks do.
     let (mut is_begun, mut was_item) = (false, false);
     while let Some(line) = lines.next() {
         let body = line.trim_start();

@@ -44,7 +44,7 @@ pub(crate) const HEALTHY: Metric = Metric::gauge(
     &[],
     "1 if /healthz answers 200: no error is known, rules are in sync and readings are fresh; else 0.",
 );
-/// What is not known.
+/// The unknown part.
 pub(crate) const UNKNOWN: Metric = Metric::gauge(
     "kpx_unknown",
     &["what"],

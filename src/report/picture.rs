@@ -25,7 +25,7 @@ const GAP: usize = 3;
 const WIDEST: usize = 36;
 const NARROWEST: usize = 9;
 
-/// The columns that the lane of endpoints has more than others where there is no room for all.
+/// The extra columns of the lane of endpoints if there is no room for all.
 const ENDPOINT_MORE: usize = 6;
 
 /// The lanes from left to right, with their titles.
@@ -56,7 +56,7 @@ pub(crate) struct Caption {
     pub(crate) title: String,
     /// The answers.
     pub(crate) heads: Vec<(Fate, String)>,
-    /// What is below.
+    /// The lines below the picture.
     pub(crate) feet: Vec<Foot>,
 }
 
@@ -92,7 +92,7 @@ impl Draft {
     }
 }
 
-/// A strand before its place is known: the boxes of its clients and of the Service, and those of each way.
+/// A strand before its place is known: the boxes of its clients, of the Service, and of each way.
 struct Row {
     client: Draft,
     service: Draft,
@@ -152,7 +152,8 @@ pub(crate) fn scene(picture: &Picture, caption: &Caption) -> Scene {
     scene
 }
 
-/// Adds the lanes of `picture` from the line `y` on; returns the line below, and what is not drawn, in words.
+/// Adds the lanes of `picture` from the line `y` on; returns the line below, and, in words, the parts that are not
+/// drawn.
 fn lay_out(scene: &mut Scene, picture: &Picture, width: u16, y: usize) -> (usize, Option<String>) {
     let shown = picture.strands.len().min(MOST_STRANDS);
     let mut rows: Vec<Row> = picture.strands[..shown].iter().map(row).collect();
@@ -181,7 +182,7 @@ fn lay_out(scene: &mut Scene, picture: &Picture, width: u16, y: usize) -> (usize
     (below, left)
 }
 
-/// Puts what happens to the source into the box that translates the destination, where there is no room for a lane of its own.
+/// Puts the translation of the source into the box that translates the destination, if there is no room for a separate lane.
 fn fold(way: &mut Vec<Draft>) {
     let at = |lane| move |draft: &Draft| draft.lane == lane && draft.tone.is_none();
     let leaves = way.iter().position(at(LEAVES));
@@ -228,8 +229,8 @@ fn row(strand: &Strand) -> Row {
         service.push(target.clone());
     }
     let mut service = Draft::new(SERVICE, &service);
-    // What is wrong with the object is drawn as the object.
-    let of_object = |of: &&Station| of.stage == Stage::Service;
+    // A faulty object is drawn in the place of the object.
+    let of_object = |station: &&Station| station.stage == Stage::Service;
     let stations = strand.ways.iter().flat_map(|way| &way.stations);
     if let Some(station) = stations.clone().find(of_object) {
         service
@@ -257,7 +258,7 @@ fn texts(station: &Station) -> Vec<String> {
     texts
 }
 
-/// Gives a box the colour and the border of what happens there.
+/// Gives a box the colour and the border of its effect.
 fn paint(draft: &mut Draft, station: &Station) {
     let tone = match station.state {
         State::Passes if station.owner.is_none() => return,
@@ -434,7 +435,7 @@ fn place(scene: &mut Scene, row: &Row, lanes: &Lanes, y: usize) -> usize {
     let client = framed(&row.client, lanes, y);
     let service = framed(&row.service, lanes, y);
     let mut below = y + client.height().max(service.height());
-    let right = |of: &Frame| of.x + of.width;
+    let right = |frame: &Frame| frame.x + frame.width;
     scene.wires.push(Wire {
         from: (right(&client), y + 1),
         turn: right(&client) + 1,

@@ -8,7 +8,7 @@ use kpx_judge::plan::{Plan, Step};
 use kpx_node::apply;
 use kpx_node::words::number_of;
 
-/// What remains after a time in which the rules were incomplete or outdated.
+/// Notes on what remains after a time with incomplete or outdated rules.
 pub(crate) const CONNECTIONS: &str = "connections that began while the rules were wrong may wait for an endpoint that is gone: `kpx reconcile --part conntrack` lists them";
 
 /// The outcome of a command that changes a node.
@@ -30,7 +30,7 @@ pub(crate) struct PlanReport {
     /// The titles of the steps that are needed after the change: a step had no effect, or something changed meanwhile.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub needed: Vec<String>,
-    /// Notes on the steps, and on what the plan does not do.
+    /// Notes on the steps, and on the limits of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! How a real connection beside a trace went.
+//! The result of a real connection, next to a trace.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What the numbers come from.
+/// The source of the numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]

@@ -24,7 +24,7 @@ pub(crate) struct Row {
     pub(crate) extra: Option<bool>,
 }
 
-/// What an address is to a Service.
+/// The role of an address in a Service.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

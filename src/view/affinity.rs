@@ -30,7 +30,7 @@ pub(crate) struct Row {
     pub(crate) backend_status: Option<BackendStatus>,
 }
 
-/// What a mode remembers.
+/// The clients that a mode remembers.
 struct Bound<'o> {
     port: &'o Port,
     client: IpAddr,
@@ -86,7 +86,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     rows
 }
 
-/// Returns what lists of `xt_recent` remember, as long as the rules that check them take it into account.
+/// Returns the entries of lists of `xt_recent`, as long as the rules that check them use them.
 fn recent<'o>(
     node: &NodeSnapshot<'_>,
     owners: &'o Owners,
@@ -141,7 +141,7 @@ fn whole(seconds: f64) -> u64 {
     seconds.round() as u64
 }
 
-/// Returns what persistence templates of IPVS remember: connections from port 0.
+/// Returns the persistence templates of IPVS: connections from port 0.
 fn templates<'o>(
     node: &NodeSnapshot<'_>,
     owners: &'o Owners,
@@ -164,7 +164,7 @@ fn templates<'o>(
     Some(bound.collect())
 }
 
-/// Returns what the sets of kube-proxy's nftables table remember.
+/// Returns the entries of the affinity sets in kube-proxy's nftables table.
 fn sets<'o>(
     node: &NodeSnapshot<'_>,
     owners: &'o Owners,

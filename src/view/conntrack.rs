@@ -48,13 +48,13 @@ pub(crate) struct Count {
     /// `null` if the Service's endpoints are unknown.
     pub(crate) backend_status: Option<BackendStatus>,
     pub(crate) connections: usize,
-    /// Those that wait for the first answer.
+    /// The connections that wait for the first answer.
     pub(crate) waiting: usize,
-    /// Those that only pass through this node; `null` if unknown of any.
+    /// The connections that only pass through this node; `null` if unknown of any.
     pub(crate) transit: Option<usize>,
 }
 
-/// What a connection's backend is to the Service.
+/// The status of a connection's backend in the Service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -73,7 +73,7 @@ pub(crate) enum BackendStatus {
     NotTranslated,
 }
 
-/// A backend of a connection: its pod, and what it is to the Service; `None` where that is unknown.
+/// A backend of a connection: its pod, and its state in the Service; `None` where unknown.
 pub(crate) struct Backend {
     pub(crate) pod: Option<String>,
     pub(crate) status: Option<BackendStatus>,
@@ -156,7 +156,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     rows
 }
 
-/// What tells which clients are on this node.
+/// The facts that show which clients are on this node.
 struct Clients<'n> {
     own: Option<BTreeSet<IpAddr>>,
     /// Routes to other addresses than its own; `None` if unknown.

@@ -2,7 +2,7 @@
 
 use kpx_node::evidence::Gap;
 
-/// Gaps and notes, each once.
+/// Gaps and notes, without duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     unknown: Vec<Gap>,

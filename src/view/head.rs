@@ -63,7 +63,7 @@ pub(crate) struct Head {
     /// The same in the mode of a planned switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outlook: Option<Outlook>,
-    /// What the evidence would show of connections if it had been read, if all checks ran.
+    /// The evidence of connections that was not read, if all checks ran.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<&'static str>,
     /// The last sync of each IP family.

@@ -116,7 +116,10 @@ fn servers(table: &Table, owners: &Owners, query: Query<'_>, known: &Known) -> V
             extra: (known.services || port.is_some()).then_some(port.is_none()),
             scheduler: server.scheduler.clone(),
             persistence: server.timeout,
-            real_servers: reals.into_iter().map(|of| real(of, port, known)).collect(),
+            real_servers: reals
+                .into_iter()
+                .map(|server| real(server, port, known))
+                .collect(),
         };
         Some((server.key, row))
     });

@@ -1,4 +1,4 @@
-//! What the maps of a service proxy of eBPF have for the addresses and NodePorts of Services.
+//! The entries of a service proxy of eBPF for the addresses and NodePorts of Services.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
 use kpx_node::node::bpf::{Place, Proxy, Sought, Table};
 
-/// What the map of a proxy has for one address or NodePort.
+/// The entry in the map of a proxy for one address or NodePort.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

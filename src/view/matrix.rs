@@ -1,4 +1,4 @@
-//! The Services with what happens to connections from each kind of client: what fails comes first.
+//! The Services with the fate of connections from each kind of client: failing ones come first.
 
 use super::services::Row;
 use kpx_judge::verdict::{Brief, Client, Fate, Standing};
@@ -19,9 +19,9 @@ pub(crate) const CLIENTS: [(&str, &[Client]); 5] = [
 pub(crate) struct Line {
     pub(crate) service: PortName,
     pub(crate) protocol: Proto,
-    /// The place in the list: what fails comes first.
+    /// The place in the list: failing ones come first.
     rank: u8,
-    /// What happens to connections; `None` if another proxy serves the Service.
+    /// The fate of connections; `None` if another proxy serves the Service.
     pub(crate) end: Option<End>,
     /// The same for each of [`CLIENTS`]; `None` for one without a way to the Service.
     pub(crate) clients: [Option<End>; CLIENTS.len()],
@@ -31,12 +31,12 @@ pub(crate) struct Line {
     pub(crate) reason: String,
 }
 
-/// What happens to connections from one kind of client.
+/// The fate of connections from one kind of client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum End {
     /// This.
     Fate(Fate),
-    /// The Service's own settings keep the client out, and everybody else is served.
+    /// The Service's own settings exclude the client, and all others are served.
     ByDesign,
 }
 
@@ -70,10 +70,10 @@ impl Line {
             end,
             clients: CLIENTS.map(|(_, kinds)| {
                 let all = row.connections.iter();
-                let all = all.filter(|of| kinds.contains(&of.client));
+                let all = all.filter(|connection| kinds.contains(&connection.client));
                 let kept: Vec<Fate> = all
                     .clone()
-                    .filter(|of| !of.by_design)
+                    .filter(|connection| !connection.by_design)
                     .map(|connection| connection.fate)
                     .collect();
                 match (kept.as_slice(), all.count()) {
@@ -95,7 +95,7 @@ impl Line {
         }
     }
 
-    /// Returns whether the name, or what happens to connections, has `text`, in any case.
+    /// Returns whether the name or the fate of connections contains `text`, in any case.
     pub(crate) fn has(&self, text: &str) -> bool {
         let text = text.to_lowercase();
         let ends = self.clients.iter().chain([&self.end]).flatten();
@@ -110,7 +110,7 @@ impl Line {
     }
 }
 
-/// Returns what stands for the whole of a row: the reason of its worst connections first.
+/// Returns the summary of a row: the reason of its worst connections first.
 fn reason(row: &Row) -> Option<String> {
     if let Some(who) = &row.left_to {
         return Some(format!("served by {who}"));
@@ -130,8 +130,8 @@ fn reason(row: &Row) -> Option<String> {
         .or_else(by_design)
 }
 
-/// Returns the lines of `rows`: what fails, what is not known, what only a load balancer leaves open, what is kept out by design,
-/// and what works.
+/// Returns the lines of `rows` in this order: failing, unknown, unknown only because of a load balancer, restricted by design,
+/// working.
 pub(crate) fn lines(rows: &[Row]) -> Vec<Line> {
     let mut lines: Vec<Line> = rows.iter().map(Line::of).collect();
     lines.sort_by_key(|line| line.rank);

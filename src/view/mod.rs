@@ -46,7 +46,7 @@ use mode::{InForce, Relevant};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum View {
-    /// Services and what the node does with their packets.
+    /// Services and how the node handles their packets.
     Services,
     /// iptables and nftables chains with their owners.
     Chains,
@@ -186,7 +186,7 @@ impl Query<'_> {
         items
     }
 
-    /// Returns whether the answer is the page of a Service, if the name is that of one.
+    /// Returns whether the answer is the page of a Service, if the name is a Service's.
     pub(crate) fn may_be_page(self) -> bool {
         self.view == View::Services && self.name.is_some()
     }
@@ -217,7 +217,7 @@ impl Query<'_> {
     }
 }
 
-/// What every view is made from.
+/// The input of every view.
 #[derive(Clone, Copy)]
 pub(crate) struct Joined<'j, 'e> {
     pub(crate) node: &'e NodeSnapshot<'e>,
@@ -287,7 +287,7 @@ struct Unmatched {
 }
 
 impl Shown {
-    /// Adds what is wrong with the Service of a page; `outcomes` are those of the doctor's checks on `node`.
+    /// Adds the problems of the Service of a page; `outcomes` are those of the doctor's checks on `node`.
     pub(crate) fn assess<'n>(
         &mut self,
         node: &'n NodeSnapshot<'n>,
@@ -481,7 +481,7 @@ impl Rows {
         }
     }
 
-    /// Returns the names that a query can select rows by, beside those of Services.
+    /// Returns the names that a query can select rows by, in addition to names of Services.
     fn names(&self) -> Vec<String> {
         match self {
             Self::Chains(rows) => rows.iter().map(|row| row.chain.clone()).collect(),

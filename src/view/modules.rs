@@ -20,7 +20,7 @@ pub(crate) struct Row {
     pub(crate) at_boot: Option<bool>,
     /// The modes that use it.
     pub(crate) modes: Vec<Mode>,
-    /// Whether the mode in force is one of them; true if that mode is unknown.
+    /// Whether they include the mode in force; true if it is unknown.
     pub(crate) in_force: bool,
     /// When these modes use it; absent for always.
     #[serde(skip_serializing_if = "Option::is_none")]

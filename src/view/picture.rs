@@ -1,5 +1,5 @@
 //! Connections to a Service as a picture: clients, the addresses they connect to, the stages that their packets pass, and
-//! endpoints. What is missing or stops the packets is one of the stages.
+//! endpoints. A missing object, or one that stops the packets, is one of the stages.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use kpx_node::owner::software::Maker;
 /// Connections to the ports of a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Picture {
-    /// Those that fail come first.
+    /// The lines; those that fail come first.
     pub(crate) strands: Vec<Strand>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Picture {
 pub(crate) struct Strand {
     /// Kinds of clients, each with its address if that is known.
     pub(crate) clients: Vec<(String, Option<String>)>,
-    /// The Service port, or what is connected to otherwise.
+    /// The Service port, or another target of the connection.
     pub(crate) service: String,
     /// `ADDRESS:PORT/PROTOCOL`, each with the role of the address.
     pub(crate) targets: Vec<(String, &'static str)>,
@@ -49,22 +49,22 @@ pub(crate) enum Stage {
     Service,
     /// Before the destination is translated.
     Enter,
-    /// Where the destination is translated.
+    /// The translation of the destination.
     Translate,
     /// Routing and filtering.
     Forward,
-    /// Where the source is translated, and the reply.
+    /// The translation of the source, and of the reply.
     Leave,
     /// The endpoint itself.
     Endpoint,
 }
 
-/// What happens to packets at a stage.
+/// The fate of packets at a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Station {
     pub(crate) stage: Stage,
     pub(crate) state: State,
-    /// What it is or does.
+    /// Its text: what it is or does.
     pub(crate) text: String,
     /// The owner of the rule, if that is not kube-proxy, or if packets end here.
     pub(crate) owner: Option<String>,
@@ -101,7 +101,7 @@ pub(crate) struct End {
 /// Endpoints that are drawn although no packet gets there.
 const MOST_UNREACHED: usize = 3;
 
-/// Returns the picture of connections to Service ports; `causes` and `endpoints` are those of the Service.
+/// Returns the picture of connections to Service ports; `causes` and `endpoints` are the Service's.
 pub(crate) fn of<'c>(
     connections: impl IntoIterator<Item = (String, &'c Cell)>,
     causes: &[Broken],
@@ -115,11 +115,11 @@ pub(crate) fn of<'c>(
             cell.kind.name(),
         );
         let ways = ways(&service, cell, causes, endpoints);
-        let same = |of: &&mut Strand| {
-            of.service == service
-                && of.fate == cell.fate()
-                && of.targets[0] == target
-                && of.ways == ways
+        let same = |strand: &&mut Strand| {
+            strand.service == service
+                && strand.fate == cell.fate()
+                && strand.targets[0] == target
+                && strand.ways == ways
         };
         match strands.iter_mut().find(same) {
             Some(same) if same.clients.contains(&client) => {}
@@ -135,8 +135,8 @@ pub(crate) fn of<'c>(
     }
     let mut merged: Vec<Strand> = Vec::new();
     for strand in strands {
-        let same = |of: &&mut Strand| {
-            (&of.service, &of.clients, of.fate, &of.ways)
+        let same = |other: &&mut Strand| {
+            (&other.service, &other.clients, other.fate, &other.ways)
                 == (&strand.service, &strand.clients, strand.fate, &strand.ways)
         };
         match merged.iter_mut().find(same) {
@@ -193,7 +193,8 @@ fn without_way(broken: &Broken) -> Strand {
 
 fn ways(service: &str, cell: &Cell, causes: &[Broken], endpoints: &[EndpointRow]) -> Vec<Way> {
     let target = format!("{}/{}", cell.to(), cell.flow.proto);
-    let concerns = |of: &&Broken| of.from.contains(&cell.client) && of.to.contains(&target);
+    let concerns =
+        |broken: &&Broken| broken.from.contains(&cell.client) && broken.to.contains(&target);
     let causes: Vec<&Broken> = causes.iter().filter(concerns).collect();
     let verdict = &cell.verdict;
     let beside = verdict.beside.as_ref();
@@ -204,8 +205,9 @@ fn ways(service: &str, cell: &Cell, causes: &[Broken], endpoints: &[EndpointRow]
         let ended = fault.map(|fault| ended(fault, outcome, &causes));
         if let Some(ended) = ended {
             // The reply comes back from the endpoint.
-            let comes_first = |of: &Station| {
-                of.stage <= ended.stage && of.stage < Stage::Leave || ended.stage >= Stage::Leave
+            let comes_first = |station: &Station| {
+                station.stage <= ended.stage && station.stage < Stage::Leave
+                    || ended.stage >= Stage::Leave
             };
             stations.retain(comes_first);
             stations.push(ended);
@@ -252,8 +254,9 @@ fn ways(service: &str, cell: &Cell, causes: &[Broken], endpoints: &[EndpointRow]
             ends,
             is_reached,
         };
-        let same = |of: &&mut Way| {
-            (of.fate, &of.stations, of.is_reached) == (next.fate, &next.stations, next.is_reached)
+        let same = |way: &&mut Way| {
+            (way.fate, &way.stations, way.is_reached)
+                == (next.fate, &next.stations, next.is_reached)
         };
         match ways.iter_mut().find(same) {
             Some(same) => {
@@ -293,7 +296,7 @@ fn known(name: String, row: Option<&EndpointRow>) -> End {
     }
 }
 
-/// Returns the stations that translate the packet, and those of other software that decide about it.
+/// Returns the stations that translate the packet, and the stations of other software that decide about it.
 fn passed(outcome: &Outcome, outcomes: usize) -> Vec<Station> {
     let mut stations: Vec<Station> = Vec::new();
     for hop in &outcome.hops {
@@ -370,8 +373,8 @@ fn ended(fault: &Fault, outcome: &Outcome, causes: &[&Broken]) -> Station {
         Fault::Stopped { hop, .. } => outcome.hops.get(*hop),
         _ => None,
     };
-    // Of several causes, the rule at which these packets end is theirs.
-    let is_stop = |of: &&&Broken| match (&of.cause, stop) {
+    // Of several causes, the one with the rule at which these packets end applies.
+    let is_stop = |broken: &&&Broken| match (&broken.cause, stop) {
         (
             Cause::ForeignRule {
                 table,

@@ -28,7 +28,7 @@ pub(crate) struct Dest {
     pub(crate) proto: Proto,
 }
 
-/// What a mode does with the packets to a destination.
+/// How a mode handles the packets to a destination.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -82,7 +82,7 @@ struct Entry {
     object: String,
 }
 
-/// What a mode has for a port of a Service.
+/// The objects of a mode for a port of a Service.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -92,7 +92,7 @@ pub(crate) struct Programmed {
     pub(crate) targets: Vec<TargetRow>,
 }
 
-/// What a mode has for one address or NodePort.
+/// The objects of a mode for one address or NodePort.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -114,7 +114,7 @@ impl Programmed {
         known.any(|state| state != Handling::Missing)
     }
 
-    /// Returns the objects, each once.
+    /// Returns the objects, without duplicates.
     pub(crate) fn objects(&self) -> BTreeSet<&str> {
         let all = self.targets.iter().flat_map(|target| &target.objects);
         all.map(String::as_str).collect()
@@ -124,7 +124,7 @@ impl Programmed {
 /// The objects of every mode, by destination.
 pub(crate) struct Installed {
     by_dest: HashMap<Dest, Vec<Entry>>,
-    /// Sections that could not be read, so that no object is known to be missing there.
+    /// Sections that could not be read, so that missing objects are unknown there.
     unread: BTreeSet<(Mode, Family)>,
     present: Vec<Mode>,
     current: Option<Mode>,
@@ -243,7 +243,7 @@ impl Installed {
         let chains = table.chains.iter();
         let chains: HashMap<&str, &nft::Chain> =
             chains.map(|chain| (chain.name.as_str(), chain)).collect();
-        // What is rejected on loopback addresses says nothing of the node's other addresses.
+        // A rejection on loopback addresses says nothing about the node's other addresses.
         let maps = table.sets.iter().filter(|set| set.data.is_some());
         for map in maps.filter(|set| set.name != REJECTED_ON_LOOPBACK) {
             for element in &map.elements {
@@ -301,7 +301,7 @@ impl Installed {
         }
     }
 
-    /// Returns what each mode has for `dests`: the mode in force, and those with leftovers for them.
+    /// Returns the objects of each mode for `dests`: of the mode in force, and of modes with leftovers for them.
     pub(crate) fn programmed(&self, dests: &[Dest]) -> Vec<Programmed> {
         let all = self.present.iter().map(|&mode| {
             let targets = dests.iter().map(|dest| {

@@ -1,4 +1,4 @@
-//! Services, and what the node does with their packets.
+//! Services, and how the node handles their packets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,7 +25,7 @@ pub(crate) struct Row {
     pub(crate) endpoints: Counts,
     /// The proxy that serves the Service instead of kube-proxy.
     pub(crate) left_to: Option<Box<str>>,
-    /// What happens to connections to the port; `null` if the cluster's objects do not show who serves it.
+    /// The fate of connections to the port; `null` if the cluster's objects do not show who serves it.
     pub(crate) fate: Option<Fate>,
     /// The same for each address and kind of client.
     pub(crate) connections: Vec<Connection>,
@@ -34,7 +34,7 @@ pub(crate) struct Row {
     pub(crate) surveyed: Surveyed,
     /// Objects by mode: of the mode in force, and leftovers of others.
     pub(crate) programmed: Vec<Programmed>,
-    /// What the maps of service proxies of eBPF have for it; empty without such maps.
+    /// The entries of service proxies of eBPF for it; empty without such maps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) in_maps: Vec<InMap>,
 }
@@ -118,8 +118,8 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
         let of_family = |addr: IpAddr| joined.query.takes(Family::of(addr));
         let endpoints = port.endpoints.iter().filter(|e| of_family(e.addr.ip()));
         let endpoints: Vec<_> = endpoints.collect();
-        let count = |of: fn(&kpx_node::owner::Endpoint) -> bool| {
-            (by_api && counted).then(|| endpoints.iter().filter(|e| of(e)).count())
+        let count = |counts: fn(&kpx_node::owner::Endpoint) -> bool| {
+            (by_api && counted).then(|| endpoints.iter().filter(|e| counts(e)).count())
         };
         let dests = dests(port, joined.query);
         let mut programmed = installed.programmed(&dests);
@@ -141,7 +141,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             },
             left_to: port.left_to.clone(),
             fate: (by_api && port.left_to.is_none()).then(|| {
-                // The name of a headless Service leads nowhere.
+                // The name of a headless Service without endpoints leads nowhere.
                 let is_nowhere = port.addresses.is_empty() && surveyed.cells.is_empty();
                 if is_nowhere && counted {
                     Fate::Refused

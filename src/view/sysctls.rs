@@ -19,11 +19,11 @@ pub(crate) struct Row {
     pub(crate) value: Option<String>,
     /// The value, or `>=VALUE`.
     pub(crate) wanted: String,
-    /// Who sets it, or should.
+    /// The program that sets it, or should.
     pub(crate) by: By,
     /// The modes that want it.
     pub(crate) modes: Vec<Mode>,
-    /// Whether the mode in force is one of them; true if that mode is unknown.
+    /// Whether they include the mode in force; true if it is unknown.
     pub(crate) in_force: bool,
     /// `null` if unknown.
     pub(crate) as_wanted: Option<bool>,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::random::{DUAL, ONLY_V6, evidence};
 
-/// What `iptables-save` would print on the node.
+/// The output of `iptables-save` on the node.
 fn rules(desired: &DesiredState, state: &FamilyState) -> String {
     if desired.mode == Mode::Ipvs {
         let sets = ipvs::expect::expect(desired, state).unwrap();

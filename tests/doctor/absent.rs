@@ -1,5 +1,5 @@
-//! Incidents of what should run and does not: pods of a Service, kube-proxy, the agent of a network plugin; and of what holds packets back
-//! on purpose.
+//! Incidents of programs that should run and do not: pods of a Service, kube-proxy, the agent of a network plugin; and of rules that hold
+//! packets back on purpose.
 
 use serde_json::{Value, json};
 
@@ -135,7 +135,7 @@ async fn a_label_keeps_kube_proxy_from_endpoint_slices() {
         web_slice(&dir, |slice| {
             slice["metadata"]["labels"][label] = "cilium".into();
         });
-        // What kube-proxy writes then.
+        // The label, and the command that removes it.
         let words = [label, "label endpointslice web-bfvpk"];
         let found = findings(&dir).await;
         let named: Vec<_> = found
@@ -377,7 +377,7 @@ async fn without_the_routing_policy_rules_nothing_is_certain() {
     says(&dir, "demo/web:http", "unknown", &words).await;
 }
 
-/// What a tool says of its failure is no list without entries.
+/// An error message of a tool is no list without entries.
 #[tokio::test]
 async fn an_error_in_place_of_a_list_is_unknown() {
     let dir = copy(HEALTHY);

@@ -399,7 +399,7 @@ async fn a_kube_proxy_that_receives_no_changes_is_restarted() {
         "delete pod kube-proxy-",
     ];
     says(&dir, "shop/cart:http", "lost", &words).await;
-    // What it may not have received yet is no sign of that.
+    // A change that it may not have received yet is no sign of that.
     write(
         &dir,
         "kube-proxy/healthz.json",

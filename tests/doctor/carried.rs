@@ -1,5 +1,5 @@
-//! What packets bring from the packets of their connection before them, and from the network of their pod: marks, types of service, ports;
-//! and what a pod has against one client.
+//! Properties that packets get from earlier packets of their connection, and from the network of their pod: marks, types of service,
+//! ports. Also obstacles in a pod for one client.
 
 use super::ends::{EDGE, HEALTHY, PODS, says};
 use super::incidents::{answer, copy, write};
@@ -278,7 +278,7 @@ async fn settings_of_a_pod_decide_about_what_it_sends() {
             .contains(&("single".to_owned(), "partly".to_owned()))
     );
 
-    // What is sent again does not ask for it.
+    // Packets that are sent again do not ask for it.
     let ecn = "-A FORWARD -p tcp -m ecn --ecn-tcp-cwr -j DROP";
     let single = ("single".to_owned(), "unknown".to_owned());
     let dir = with("net.ipv4.tcp_ecn = 1", ecn);

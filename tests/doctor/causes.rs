@@ -128,7 +128,7 @@ async fn a_consequence_is_below_the_cause_that_it_shares_something_with() {
     }
 }
 
-/// What fails follows from the object that fails it, and not the other way round.
+/// A failing Service follows from the object at fault, and not the other way round.
 #[tokio::test]
 async fn what_only_why_finds_is_below_the_finding_on_the_same_object() {
     for (case, id) in [

@@ -125,7 +125,7 @@ fn a_name_from_the_pods_environment_is_not_taken_for_a_name() {
         "hostnameOverride: \"\"",
     );
     assert_eq!(run(&evidence, "KP11", None), Outcome::Pass);
-    // What it fills in otherwise is only known of the process.
+    // Values that it fills in otherwise are only known of the process.
     replace(&mut evidence, Item::Pods, "spec.nodeName", "metadata.name");
     let outcome = run(&evidence, "KP11", None);
     assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");

@@ -108,7 +108,7 @@ fn a_rule_of_nftables_is_found_with_its_map() {
     assert_eq!(found(&with_nft("prerouting", &prefix)).services.len(), 3);
     // An endpoint needs no further translation.
     passes(&with_nft("prerouting", &to(&json!("10.244.1.40"))));
-    // What it cannot read it does not judge.
+    // A rule that it cannot read is not judged.
     let outcome = run(&with_nft("prerouting", &to(&key)), "IR18", None);
     assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
 }

@@ -124,7 +124,7 @@ async fn a_service_that_takes_a_port_of_the_node_itself_is_found() {
         of.into_iter().any(|finding| finding["id"] == "NP01"),
         "{answer}"
     );
-    // What listens is not known, but port 22 is sshd's.
+    // The program at the port is unknown, but port 22 is sshd's.
     std::fs::remove_file(dir.path().join(SOCKETS)).unwrap();
     let all = found(&dir, "NP01").await;
     assert!(
@@ -320,7 +320,7 @@ async fn hints_and_endpoints_that_terminate_are_named() {
                 }
             }
         });
-        // What kube-proxy writes without an endpoint here.
+        // The rules of kube-proxy without an endpoint here.
         if !serving {
             write(&dir, RULES, |text| {
                 let is_local = |line: &&str| {
@@ -601,7 +601,7 @@ async fn a_pod_is_named_in_the_command_that_is_about_it() {
     );
 }
 
-/// What is found of kube-proxy's pod, changed so, with the fix.
+/// The finding on kube-proxy's pod, changed so, with the fix.
 async fn of_proxy_pod(id: &str, change: impl FnOnce(&mut Value)) -> String {
     let dir = copy(HEALTHY);
     for file in ["node/processes.json", "kube-proxy/healthz.json"] {
@@ -1112,7 +1112,7 @@ async fn a_change_older_than_the_last_sync_has_not_reached_kube_proxy() {
         "delete pod kube-proxy-",
     ];
     says(&dir, "demo/web:http", "partly", &words).await;
-    // What another program took out of the rules is repaired.
+    // Rules that another program removed are repaired.
     let dir = copy(HEALTHY);
     write(
         &dir,

@@ -742,7 +742,7 @@ async fn text(case: &str, args: &[&str]) -> String {
     ran.out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A case, a command, what it says, and what it must not say.
+/// A case, a command, words of its output, and words that must not be in it.
 type Said = (
     &'static str,
     &'static [&'static str],
@@ -750,7 +750,7 @@ type Said = (
     &'static [&'static str],
 );
 
-/// What commands say of incidents.
+/// The outputs of commands about incidents.
 const SAID: &[Said] = &[
     (
         "seen-07-conntrack-close-wait",

@@ -8,9 +8,9 @@ use super::meant::with_rule;
 
 /// The MAC address of a pod of the node that serves nothing.
 const CLIENT_MAC: &str = "f2:46:ea:0e:55:ff";
-/// That of an endpoint.
+/// The MAC address of an endpoint.
 const EDGE_MAC: &str = "9a:6c:6f:55:fb:62";
-/// That of another node.
+/// The MAC address of another node.
 const NODE_MAC: &str = "02:00:00:00:00:17";
 
 /// The verdicts on connections to `service`, each after its client.
@@ -42,7 +42,7 @@ async fn a_rule_for_a_mac_address_concerns_the_pod_that_has_it() {
     // An endpoint, whose replies are dropped.
     let words = ["for 33% of connections from pods", "in table raw"];
     says(&by_mac(EDGE_MAC), "demo/edge:http", "partly", &words).await;
-    // What other nodes send has the addresses of the neighbours that lead there.
+    // Packets of other nodes have the addresses of the neighbours that lead there.
     for (mac, fate) in [(NODE_MAC, "partly"), ("02:00:00:00:00:99", "works")] {
         let dir = by_mac(mac);
         let nodes = ["10.210.0.15", "10.210.0.17"]
@@ -102,7 +102,7 @@ async fn a_rule_of_a_bridge_concerns_the_pod_that_it_names() {
         &[],
     )
     .await;
-    // What other machines send does not come from the link of a pod, whatever address it has.
+    // Packets of other machines do not come from the link of a pod, whatever address they have.
     let dir = copy(HEALTHY);
     write(
         &dir,

@@ -125,7 +125,7 @@ async fn objects_alone_show_a_node_without_kube_proxy() {
     };
     let absent = found(&without(here), "KP05").await;
     assert!(
-        absent[0].contains("no pod of it is here, as there is on other nodes"),
+        absent[0].contains("other nodes have a pod of it, this node has none"),
         "{absent:?}"
     );
     assert!(found(&without(|_| false), "KP05").await.is_empty());

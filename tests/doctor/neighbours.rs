@@ -60,7 +60,7 @@ fn a_kernel_without_the_counter_does_not_pass() {
     ] {
         let mut evidence = full();
         evidence.insert(Item::Neighbours4, read.clone());
-        // What the other family's table shows stays a finding.
+        // A finding in the other family's table stays.
         assert_eq!(severities(&evidence), [Severity::Info]);
         evidence.insert(Item::Neighbours6, read);
         match outcome(&evidence) {

@@ -85,7 +85,7 @@ fn isolated_ports(evidence: &mut Evidence) {
 /// A rule that stops pods of another node, and none of this one.
 const FROM_OTHER_NODE: &str = "-A FORWARD -s 10.244.2.0/24 -d 10.244.1.14/32 -j DROP";
 
-/// What breaks a healthy node, and the finding: its object and its command.
+/// A fault of a healthy node, and the finding: its object and its command.
 type Case = (&'static str, fn(&mut Evidence), Subject, &'static str);
 
 fn cases() -> Vec<Case> {

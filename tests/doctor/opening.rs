@@ -1,4 +1,4 @@
-//! Rules that look at what packets seldom have concern no connection, and connections show what no rule does.
+//! Rules about rare properties of packets concern no connection, and connections show faults that no rule causes.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Checks on nodes of which something is missing, empty or unreadable, and on nodes of which nothing is.
+//! Checks on nodes with missing, empty or unreadable items, and on complete ones.
 
 use kpx_judge::check::{self, Facts, Finding, Outcome, Question};
 use kpx_node::backend::Mode;
@@ -292,7 +292,7 @@ fn sets_that_were_not_read_may_be_leftovers() {
     assert!(is_pass(&evidence, "MX02"));
     without(&mut evidence, Item::Ipset);
     assert!(is_unknown(&evidence, "MX02"));
-    // What was found stays a finding.
+    // A finding stays a finding.
     let mut evidence = load("leftover-ipvs-to-iptables");
     without(&mut evidence, Item::Ipset);
     assert!(!findings(run(&evidence, "MX02", None)).is_empty());

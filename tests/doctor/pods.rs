@@ -395,7 +395,7 @@ async fn connections_beyond_a_limit_of_all_clients_fail_if_it_is_low_or_was_exce
             "{found:?}"
         );
     }
-    // What else the last rule drops is not known.
+    // It is unknown what else the last rule drops.
     let last = copy(HEALTHY);
     let rules = accept("100/sec", 36).replace("-A FORWARD -p tcp -j DROP", "-A FORWARD -j DROP");
     forward_first(&last, &rules);
@@ -439,7 +439,7 @@ async fn one_connection_exceeds_no_limit() {
         });
         let path = dir.path().to_str().unwrap();
         let answer = answer(path, "demo/web:http").await;
-        // What decides is the second rule only where the first one accepts.
+        // The second rule decides only where the first one accepts.
         assert_eq!(answer["fate"], "works", "{rules}{}", answer["sentence"]);
     }
 }
@@ -609,7 +609,7 @@ async fn a_failure_that_no_other_check_names_has_its_cause_from_why() {
         id == "SV01" && severity == "error" && text.contains("as the node of its endpoints")
     };
     assert!(all.iter().any(is_it), "{all:?}");
-    // What another check names is not said twice.
+    // A cause that another check names is not repeated.
     let all = findings(&copy("rules-03-firewalld-forward-reject")).await;
     assert!(all.iter().all(|(id, ..)| id != "SV01"), "{all:?}");
 }

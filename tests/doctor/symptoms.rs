@@ -1,5 +1,5 @@
-//! What users report in public threads, and what the doctor says about it: a table of each symptom with the first line of the
-//! finding, from a bundle of a node that has it.
+//! Symptoms from public threads, and the doctor's answers: a table of each symptom with the first line of the finding, from a
+//! bundle of a node that has it.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What an operator sees of the doctor on a screen of 80 columns and 24 rows.
+//! The doctor's page on a screen of 80 columns and 24 rows.
 
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ pub(crate) async fn screens_are_whole(names: Vec<String>) {
         let whole = kpx_once_on(&name, &["doctor", "-v"]).await;
         let report = report(&name).await;
         let findings = report["findings"].as_array().unwrap();
-        // What is shown, and what is counted.
+        // The numbers of findings on the page, and in the report.
         let titles = ran.out.lines().filter(is_title);
         let shown: u64 = titles.map(|title| number(title, "finding").max(1)).sum();
         let rest = ran.out.lines().filter(|line| line.contains(" doctor -v"));

@@ -346,7 +346,7 @@ impl Api {
         Self { server, world }
     }
 
-    /// Limits requests to what the roles in `manifest` allow, in addition to those bound before.
+    /// Limits requests to the permissions of the roles in `manifest`, in addition to the roles that were bound before.
     pub(crate) fn bind(&self, manifest: &str) {
         self.world.cluster.lock().unwrap().roles.bind(manifest);
     }

@@ -265,7 +265,7 @@ impl Recordings {
     }
 }
 
-/// Returns what `kpx pod --query` prints on a node whose connections are answered and whose DNS server is silent.
+/// Returns the output of `kpx pod --query` on a node whose connections are answered and whose DNS server is silent.
 fn answer(query: &str) -> Exec {
     let answer = match serde_json::from_str(query).unwrap() {
         Query::Probe { .. } => json!({"from": "10.0.2.15:40000", "met": "answered"}),
@@ -274,7 +274,7 @@ fn answer(query: &str) -> Exec {
     Exec::Ended(0, answer.to_string().into(), String::new())
 }
 
-/// Removes from a report what depends on the time at which a recording is read.
+/// Removes from a report the parts that depend on the time at which a recording is read.
 pub(crate) fn remove_times(value: &mut Value) {
     match value {
         Value::Array(all) => all.iter_mut().for_each(remove_times),

@@ -178,7 +178,7 @@ async fn a_crash_loop_is_named_and_rolled_back() {
 async fn a_missing_image_is_reported_once() {
     for reason in ["ErrImagePull", "InvalidImageName"] {
         let mut world = World::new();
-        // What the kubelet does not try again is not waited for.
+        // Steps that the kubelet does not try again are not waited for.
         world.ready = match reason {
             "ErrImagePull" => "1s",
             _ => "60s",
@@ -195,7 +195,7 @@ async fn a_missing_image_is_reported_once() {
         assert!(took < Duration::from_secs(3), "{took:?}");
         let said = ran.err.matches("kpx:1: not found").count();
         assert_eq!(said, 1, "{ran}");
-        // What the kubelet tries again is reported before kpx gives up.
+        // Steps that the kubelet tries again are reported before kpx gives up.
         let early = "worker1: cannot pull image kpx:1 (ErrImagePull); waiting at most 1 s";
         let said = ran.err.matches(early).count();
         assert_eq!(said, usize::from(reason == "ErrImagePull"), "{ran}");

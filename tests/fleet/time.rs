@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::{Outcome, report, verifies};
 
-/// What happens to the cluster at a time.
+/// An event of the cluster at a time.
 type Happens = fn(&mut Still);
 
 /// A cluster with the time in milliseconds.
@@ -48,7 +48,7 @@ struct Still {
     /// Times in milliseconds, and what happens then.
     then: Vec<(u64, Happens)>,
     deleted: Vec<String>,
-    /// What the engine reported, and what it waited for.
+    /// The events of the engine, and the conditions for which it waited.
     reports: Vec<String>,
     waits: Vec<String>,
 }
@@ -190,7 +190,7 @@ fn fleet(staged: bool) -> Fleet {
     Fleet::parse(&state.to_string()).unwrap()
 }
 
-/// Returns what `act` returns for an engine on `cluster`, and what was reported.
+/// Returns the result of `act` for an engine on `cluster`, and the reports.
 fn with_engine<T>(
     cluster: &mut Still,
     act: impl FnOnce(&mut Engine<'_, Still>) -> T,

@@ -120,7 +120,7 @@ async fn host_packets_go_there_with_no_other_rules_too() {
         let text = format!("flush ruleset\n{}", recorded(name, mode));
         network.node.feed("nft -f -", &text);
         let (flows, mut wrong) = judge.differences();
-        // What no Service offers, kube-proxy refuses in nftables mode; so it does ::1 in iptables mode.
+        // In nftables mode, kube-proxy refuses ports that no Service offers; in iptables mode, it refuses ::1.
         wrong.retain(|what| !what.contains("cluster-ips-check") && !what.contains("to [::1]:"));
         assert_eq!(wrong, [""; 0], "{name}: of {flows} flows");
     }

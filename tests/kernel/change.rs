@@ -1,4 +1,5 @@
-//! `kpx reconcile`, with `--cleanup` too, carried out: what the node has then, what others have on it, what failures leave.
+//! `kpx reconcile`, also with `--cleanup`, carried out: the state of the node afterwards, the objects of other software,
+//! and the state after failures.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -68,7 +69,7 @@ pub(crate) fn kpx_with(netns: &Netns, name: &str, args: &[&str], path: &str) -> 
         .unwrap()
 }
 
-/// Runs kpx, which must exit with `code`; returns what it printed.
+/// Runs kpx, which must exit with `code`; returns its output.
 pub(crate) fn kpx(netns: &Netns, name: &str, args: &[&str], code: i32) -> String {
     let output = kpx_with(netns, name, args, "/nonexistent");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -175,7 +176,7 @@ fn an_empty_node_gets_all_of_the_mode_and_a_second_run_changes_nothing() {
         restore(&recorded, name);
         reconcile(&netns, name);
         let after = state(&netns);
-        // What a recorded node has of others is not kpx's to write.
+        // Recorded objects of other software are not kpx's to write.
         let want: Vec<_> = state(&recorded)
             .into_iter()
             .filter(|line| line.contains("KUBE-") || line.starts_with("ip"))
@@ -287,7 +288,7 @@ pub(super) const CLEANUP: &[&str] = &["reconcile", "--cleanup", "iptables", "--a
 /// A node in mode nftables that has what mode iptables left.
 const LEFT: &str = "leftover-iptables-to-nftables";
 
-/// Runs kpx with `programs` in the place of the real ones, by which it must stop part-way; returns what it printed.
+/// Runs kpx with `programs` in the place of the real ones, so that it must stop part-way; returns its output.
 pub(super) fn stopped(
     netns: &Netns,
     name: &str,
@@ -333,7 +334,7 @@ fn a_rule_that_the_kernel_refuses_leaves_the_node_as_it_was() {
     assert_same(&state(&netns), &before, "unwound");
 }
 
-/// What writes rules in both families, whatever the host's plain names stand for.
+/// The tools that write rules in both families, whatever the host's plain names stand for.
 pub(super) const RESTORES: [&str; 4] = [
     "iptables-nft-restore",
     "iptables-restore",
@@ -649,7 +650,7 @@ fn the_mode_that_serves_the_node_is_not_removed() {
     let before = state(&netns);
     kpx(&netns, "full-iptables", CLEANUP, 4);
     assert_same(&state(&netns), &before, "refused");
-    // Where that is what is wanted, only others' rules are left.
+    // If that is wanted, only others' rules are left.
     others::add(&netns);
     let foreign = others::state(&netns);
     let args = [

@@ -83,7 +83,7 @@ fn the_rights_are_given_up_before_anything_is_read() {
     child.wait().unwrap();
 }
 
-/// What a confined command writes, it can still write.
+/// A confined command can still write its own files.
 #[test]
 #[ignore = "needs Landlock"]
 fn each_command_that_writes_a_file_from_a_bundle_still_does() {

@@ -1,5 +1,5 @@
-//! Breaks a live node by standard tools, one thing at a time, and holds the doctor to it: it tells what is broken and
-//! nothing else, and nothing any more once that is mended – by the command it printed, where it prints one.
+//! Breaks one thing at a time on a live node, with standard tools. The doctor must report exactly that, and nothing
+//! once it is fixed: by the command that it printed, if it printed one.
 //!
 //! The node is a namespace with a recording's rules, links and addresses, the recorded cluster beside it, and a program
 //! that answers as kube-proxy does.
@@ -24,13 +24,13 @@ const KPX: &str = env!("CARGO_BIN_EXE_kpx");
 #[derive(Clone)]
 struct Fault {
     name: &'static str,
-    /// What breaks it, for bash.
+    /// The commands of bash that break it.
     broken_by: &'static str,
     /// The check that must tell.
     id: &'static str,
     /// Checks that tell of the same fault from their own side.
     also: &'static [&'static str],
-    /// What undoes it, where the doctor prints no command that does.
+    /// The commands that undo it, where the doctor prints none that does.
     undone_by: &'static str,
 }
 
@@ -62,7 +62,7 @@ while (my @ready = $all->can_read) {
 }
 "#;
 
-/// What the scripts of faults may call. `$R` is the recording, `$D` a scratch folder of the node.
+/// Functions for the scripts of faults. `$R` is the recording, `$D` a scratch folder of the node.
 const TOOLS: &str = r#"
 PATH=$PATH:/usr/sbin:/sbin
 # What findings print is typed as it is.
@@ -177,7 +177,7 @@ impl Node {
         self.doctor_with(&["--fail-on", "never"])
     }
 
-    /// Runs the doctor, which must not find what it fails on, but may be unable to tell.
+    /// Runs the doctor, which must not report the finding, but may report it as unknown.
     fn doctor_with(&self, words: &[&str]) -> Value {
         let name = self.netns.options().netns.unwrap();
         let recording = self.recording.to_str().unwrap();
@@ -261,7 +261,7 @@ fn findings(report: &Value) -> Findings {
     found
 }
 
-/// The commands that the findings of `id` print, each once; kubectl's cannot be run here.
+/// The commands in the findings of `id`, without duplicates; kubectl's cannot be run here.
 fn printed(report: &Value, id: &str, before: &Findings) -> Vec<String> {
     let mut commands = Vec::new();
     for finding in report["findings"].as_array().unwrap() {

@@ -1,4 +1,4 @@
-//! What kpx reads of IPVS and dummy links, against what ipvsadm and ip print.
+//! The state of IPVS and dummy links that kpx reads, compared with the output of ipvsadm and ip.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -32,7 +32,7 @@ ip rule add from 10.244.1.5 oif pod1 blackhole priority 300
 ip rule add lookup main suppress_prefixlength 0 priority 400
 ip -6 rule add from fd00:10:244::/48 fwmark 0x80 lookup 300 priority 500";
 
-/// Reads `item` and what `commands` print, as lists of what the JSON documents hold.
+/// Reads `item` and the output of `commands`, as lists of the values in the JSON documents.
 async fn both(netns: &Netns, item: Item, commands: &[&str]) -> (Vec<Value>, Vec<Value>) {
     let evidence = netns.collect(&[item]).await;
     let ours = documents(evidence.text(item).unwrap());

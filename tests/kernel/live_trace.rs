@@ -98,7 +98,7 @@ fn uncount(value: &mut Value) {
     }
 }
 
-/// What looks at the node: live, or over a snapshot of it.
+/// The view of a node: live, or over a snapshot of it.
 struct Look {
     netns: Netns,
     scratch: tempfile::TempDir,

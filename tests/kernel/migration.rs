@@ -24,7 +24,7 @@ use crate::fake_api::{Api, Fate, Kubelet, Pod};
 
 const KPX: &str = env!("CARGO_BIN_EXE_kpx");
 
-/// What runs kube-proxy's pod on the node: the stand-in.
+/// A node with the stand-in for kube-proxy's pod.
 struct Node {
     world: Arc<World>,
     proxy: Mutex<Option<KubeProxy>>,
@@ -57,9 +57,9 @@ struct Machine {
     world: Arc<World>,
     node: Arc<Node>,
     api: Api,
-    /// What stands for the machine's own `/var/lib` and `/etc`.
+    /// The folders in the place of the machine's own `/var/lib` and `/etc`.
     own: tempfile::TempDir,
-    /// Where the Service of the API server leads to.
+    /// The listener behind the Service of the API server.
     _listener: TcpListener,
 }
 
@@ -116,7 +116,7 @@ impl Machine {
     /// Starts kpx on the node; its standard error is a pipe.
     #[expect(clippy::disallowed_methods, reason = "kpx itself is what is tested")]
     fn start(&self, args: &[&str]) -> Child {
-        // What it keeps on the machine is the test's own.
+        // Its files on the machine are in the test's own folder.
         const APART: &str = "set -e; mount --bind $0/lib /var/lib; \
             for lock in kpx.lock kpx-bridge-guard.lock; do \
                 touch /run/$lock $0/$lock; mount --bind $0/$lock /run/$lock; \
@@ -250,8 +250,8 @@ impl Machine {
         tables.contains("kpx-bridge")
     }
 
-    /// Moves the node to `mode` under traffic, with `options`; returns what became of the traffic. Connections that stay end
-    /// by themselves where kpx waits for that.
+    /// Moves the node to `mode` under traffic, with `options`; returns the fate of the traffic. Connections that stay end by
+    /// themselves where kpx waits for that.
     #[expect(
         clippy::print_stdout,
         reason = "the figures, for whoever wants to see them"
@@ -262,7 +262,7 @@ impl Machine {
         args.extend(options);
         let mut times = String::new();
         self.kpx(&args, |line| {
-            // Not where the plan tells of them.
+            // Not where the plan mentions them.
             if line.starts_with("kpx: ") && line.contains("connections open: ") {
                 traffic.end_long();
             }
@@ -582,7 +582,8 @@ fn by_ipvs(mode: &str) {
             words.sort();
             words
         });
-        // Those of iptables are made by its tools, which leave them when they are empty; their rules are looked at apart.
+        // Tables of iptables are made by its tools, which leave them when they are empty; their rules are compared
+        // separately.
         let names = machine.world.network.node.run("nft list tables");
         let ours = names
             .lines()

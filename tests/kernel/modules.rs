@@ -77,7 +77,7 @@ async fn vm_a_scheduler_is_loaded_with_all_it_needs_and_unloaded_again() {
     assert!(loaded("ip_vs_wrr"), "the second load had loaded nothing");
     node.apply(&unload_of("ip_vs_wrr")).await.unwrap();
     assert_eq!(modules(), before);
-    // It is gone, which is what was asked for.
+    // It is gone, as requested.
     live_unload("ip_vs_wrr").await.unwrap();
 }
 

@@ -212,7 +212,7 @@ const STATEMENTS: &[&str] = &[
     "counter name tcp dport map @counters",
 ];
 
-/// Those that translate addresses.
+/// Statements that translate addresses.
 const TRANSLATIONS: &[&str] = &[
     "masquerade",
     "masquerade fully-random",
@@ -285,7 +285,7 @@ fn by_tool(text: &str) -> Vec<Value> {
     tables.as_array().cloned().unwrap_or_default()
 }
 
-/// Compares the ruleset of `netns` with what the tool prints; returns what kpx read.
+/// Compares the ruleset of `netns` with the tool's output; returns the ruleset that kpx read.
 async fn same(netns: &Netns, what: &str) -> String {
     let evidence = netns.collect(&[Item::Nft]).await;
     let own = evidence.text(Item::Nft).unwrap();
@@ -526,7 +526,7 @@ fn no_nft_is_needed_to_read_the_rules_of_kube_proxy() {
     let tool = netns.run("nft -j list ruleset");
     assert_eq!(objects(&own), objects(&tool));
 
-    // What kpx cannot read alone is unknown, and not left out.
+    // Parts that kpx cannot read alone are unknown, and not omitted.
     netns.run("nft add table bridge other");
     let why = without_nft(&netns).unwrap_err();
     assert!(

@@ -1,5 +1,5 @@
-//! What other software has on a node: `testdata/others`, shaped like the state of Calico, Cilium, flannel, Docker, nerdctl,
-//! firewalld, ufw, fail2ban, keepalived, Istio and an administrator.
+//! The state of other software on a node: `testdata/others`, shaped like the state of Calico, Cilium, flannel, Docker,
+//! nerdctl, firewalld, ufw, fail2ban, keepalived, Istio and an administrator.
 
 use super::change;
 use super::netns::Netns;

@@ -55,7 +55,7 @@ fn status(report: &Value, name: &str) -> String {
 
 /// Returns the modules that were loaded since `before`, of which none is gone.
 fn added(before: &[String]) -> Vec<String> {
-    // What the kernel loads for whoever reads rules and sockets, such as `nft` and `ss`.
+    // Modules that the kernel loads for readers of rules and sockets, such as `nft` and `ss`.
     let read = ["nfnetlink", "inet_diag", "tcp_diag", "udp_diag"];
     let after = modules();
     let gone = before.iter().find(|name| !after.contains(name));

@@ -139,7 +139,7 @@ fn what_is_refused_and_what_is_dropped_agree_with_the_trace() {
     assert_eq!(dropped["agrees"], true, "{dropped}");
 }
 
-/// The links whose names begin as those of probes do.
+/// The links whose names begin like the links of probes.
 fn links_of_probes(netns: &Netns) -> String {
     let links = netns.run("ip -br link");
     let ours = links.lines().filter(|line| line.starts_with("kpx"));

@@ -180,7 +180,7 @@ fn follows(mode: &str) {
     for round in 0..30 {
         match round {
             6 | 20 => node.api.with(fake_api::Cluster::cut_watches),
-            // What the API server has forgotten is listed again.
+            // Objects that the API server has forgotten are listed again.
             12 => node.api.with(|cluster| {
                 cluster.forget();
                 cluster.cut_watches();

@@ -1,4 +1,4 @@
-//! What `render` prints, loaded by the real tools and listed again, is what should be there.
+//! The output of `render`, loaded by the real tools and listed again, is the desired state.
 
 use std::path::Path;
 

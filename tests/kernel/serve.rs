@@ -1,4 +1,4 @@
-//! `kpx serve`: what it counts, what it says of the node's health, and what it costs while the cluster changes.
+//! `kpx serve`: its metrics, its answer about the node's health, and its costs while the cluster changes.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -150,7 +150,7 @@ fn a_removed_jump_changes_health_metrics_and_the_record() {
     portals("-A");
     server.wait("no drift", |_| drift() < drift_before + 0.5);
     assert_eq!(errors_of_rules(&server), rules_before);
-    // What is not there is not known, and no number says so.
+    // A missing part is unknown, and has no number.
     assert_eq!(server.value("kpx_unknown{what=\"sync\"}"), Some(1.0));
     assert_eq!(server.value("kpx_sync_healthy"), None);
     documented(&server);
@@ -170,7 +170,7 @@ fn errors_of_rules(server: &Server) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// Returns what `kpx diff` prints of two bundles, which differ.
+/// Returns the output of `kpx diff` of two bundles, which differ.
 #[expect(clippy::disallowed_methods, reason = "kpx itself is what is tested")]
 fn differences(first: &str, second: &str) -> String {
     let output = process::Command::new(env!("CARGO_BIN_EXE_kpx"))

@@ -88,7 +88,7 @@ fn sets(netns: &Netns, dir: &Path) -> String {
         .to_owned()
 }
 
-/// Compares what kpx reads without a working `ipset` with what `ipset save` prints.
+/// Compares the sets that kpx reads without a working `ipset` with the output of `ipset save`.
 #[track_caller]
 fn same(netns: &Netns, what: &str) {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Stages beside the rules, with the kernel as the judge: each fault is made, real connections fail, `kpx why` names it, and its
-//! fix, typed as printed, lets them work again.
+//! Stages other than the rules, with the kernel as the judge: each fault is made, real connections fail, `kpx why` names it, and
+//! its fix, typed as printed, lets them work again.
 
 mod inside;
 mod network;
@@ -257,7 +257,7 @@ async fn packets_of_a_connection_that_is_there_are_judged_by_themselves() {
             "iptables -I FORWARD -d 10.244.1.6 -m conntrack --ctstate ESTABLISHED -j DROP",
             "drops the later packets of each connection",
         ),
-        // What the pod sends itself by way of the Service are no replies.
+        // Packets of the pod to itself by way of the Service are no replies.
         (
             "flags of replies",
             "iptables -I FORWARD -s 10.244.1.6 -p tcp --tcp-flags SYN,ACK ACK -j DROP",

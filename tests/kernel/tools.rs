@@ -1,4 +1,4 @@
-//! What other programs print: both iptables back ends, nft, ipset, conntrack.
+//! The output of other programs: both iptables back ends, nft, ipset, conntrack.
 
 use std::fs;
 use std::path::Path;

@@ -187,7 +187,7 @@ fn rates_are_those_of_the_traffic() {
         let promised = number(&backend["promised"]);
         assert!((promised - 1.0 / 3.0).abs() < 1e-9, "{promised}");
         let counted = number(&backend["newConnections"]);
-        // Those before the first reading are not counted.
+        // Connections before the first reading are not counted.
         assert!(counted > 0.0 && counted <= taken, "{counted} of {taken}");
     }
 }

@@ -1,5 +1,5 @@
-//! `kpx trace` with the kernel as its judge: recorded rulesets are restored, real packets are sent, and conntrack says
-//! what became of them.
+//! `kpx trace` with the kernel as its judge: recorded rulesets are restored, real packets are sent, and conntrack shows
+//! how they end.
 //!
 //! Packets go from a pod, from a pod that is a backend itself, from the node and from outside to everything a Service
 //! offers, and to some addresses that none does. kpx looks at the same namespace with its own live readers.

@@ -49,7 +49,7 @@ const MATCHES: &[&str] = &[
     "-m pkttype ! --pkt-type unicast",
 ];
 
-/// Those that need TCP or UDP.
+/// Matches that need TCP or UDP.
 const OF_PORTS: &[&str] = &[
     "--dport 80",
     "! --sport 1024:65535",
@@ -74,7 +74,7 @@ create ports6 hash:ip,port family inet6
 create triple6 hash:ip,port,ip family inet6
 ";
 
-/// Compares the rules of `netns` with what the tools print, of which kpx must need none.
+/// Compares the rules of `netns` with the output of the tools, of which kpx must need none.
 async fn same(netns: &Netns, backend: &str, what: &str) {
     let rules = same_where_known(netns, backend, what).await;
     for text in rules {
@@ -83,7 +83,7 @@ async fn same(netns: &Netns, backend: &str, what: &str) {
     }
 }
 
-/// Compares the rules of `netns` with what the tools print; returns what kpx read.
+/// Compares the rules of `netns` with the output of the tools; returns the rules that kpx read.
 async fn same_where_known(netns: &Netns, backend: &str, what: &str) -> [String; 2] {
     let items = [Item::Iptables4, Item::Iptables6];
     let evidence = netns.collect(&items).await;

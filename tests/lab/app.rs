@@ -1,4 +1,4 @@
-//! What runs in the pods and beside them: servers, clients that count what fails, a pod's first process and a node's.
+//! The programs in the pods and outside: servers, clients that count failures, a pod's first process and a node's.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -96,7 +96,7 @@ pub(crate) fn init(command: &[String]) {
     }
 }
 
-/// What a client saw of one target.
+/// The results of a client at one target.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Seen {
     pub(crate) new: usize,
@@ -107,7 +107,7 @@ pub(crate) struct Seen {
     pub(crate) failures: Vec<(f64, String)>,
 }
 
-/// What a client saw, by target.
+/// The results of a client, by target.
 pub(crate) type Tally = BTreeMap<String, Seen>;
 
 struct Target {
@@ -194,7 +194,7 @@ pub(crate) fn client(out: PathBuf, every: Duration, targets: &[String]) {
         for flight in flights {
             flight.abort();
         }
-        // Those under way are waited for, and counted.
+        // Connections under way are waited for, and counted.
         sleep(PATIENCE + Duration::from_millis(300)).await;
         let seen: Tally = all
             .iter()

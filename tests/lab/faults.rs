@@ -1,4 +1,4 @@
-//! Faults that real connections show: each is injected into the cluster, counted, explained, mended as is printed, and undone.
+//! Faults that real connections show: each is injected into the cluster, counted, explained, fixed as printed, and undone.
 //!
 //! They are in the order of the stages that a packet passes.
 

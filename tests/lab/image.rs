@@ -69,7 +69,7 @@ impl Image {
         self
     }
 
-    /// What the official image of kube-proxy has beside kube-proxy: its tools and a shell.
+    /// The rest of the official image of kube-proxy: its tools and a shell.
     pub(crate) fn tools(mut self) -> Self {
         for tool in [
             "/usr/sbin/xtables-nft-multi",

@@ -119,7 +119,7 @@ fn served(lab: &Lab, mut proxy: Proxy) -> Proxy {
     proxy
 }
 
-/// What a shell command prints on the node.
+/// The output of a shell command on the node.
 fn node(script: &str) -> String {
     must(&["ip", "netns", "exec", NODE, "sh", "-c", script])
 }
@@ -407,7 +407,7 @@ fn places(lab: &Lab) -> Vec<Place> {
         format!("datagrams=udp={web}:9001"),
     ];
     let sticky = vec![format!("sticky=http={sticky}:80")];
-    // What the node itself sends is masqueraded: its ports are made unique.
+    // Packets of the node itself are masqueraded: their ports are made unique.
     let both = [web.clone(), sticky.clone()].concat();
     let outside = vec![
         format!("nodeport=http={ADDRESS}:30080"),

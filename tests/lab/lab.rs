@@ -48,7 +48,7 @@ const PROGRAMS: [&str; 6] = [
     "kubectl",
 ];
 
-/// Debian packages of the tools beside those that `make packages` installs.
+/// Debian packages of the tools that `make packages` does not install.
 const TOOLS: [(&str, &str); 9] = [
     ("etcd", "etcd-server"),
     ("containerd", "containerd"),
@@ -62,7 +62,7 @@ const TOOLS: [(&str, &str); 9] = [
 ];
 
 pub(crate) struct Lab {
-    /// Where the cluster keeps its state.
+    /// The folder of the cluster's state.
     pub(crate) folder: PathBuf,
     programs: PathBuf,
 }
@@ -177,7 +177,7 @@ impl Lab {
         self.settled();
     }
 
-    /// Ends what there may be of a cluster, and makes what a new one begins with.
+    /// Ends an earlier cluster, if there is one, and makes the start of a new one.
     pub(crate) fn ready(&self) {
         self.down();
         drop(fs::remove_dir_all(&self.folder));
@@ -339,7 +339,7 @@ impl Lab {
         command(&all)
     }
 
-    /// What the shell command `script` prints on a node, where it must succeed.
+    /// The output of the shell command `script` on a node, where it must succeed.
     pub(crate) fn sh(&self, node: &str, script: &str) -> String {
         let output = self.on(node, &["sh", "-c", script]).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -371,7 +371,7 @@ impl Lab {
         format!("ip netns exec {CONTROL} {kubectl} --kubeconfig={kubeconfig} {arguments}")
     }
 
-    /// What kubectl prints, where it must succeed; `arguments` are words of a shell.
+    /// The output of kubectl, where it must succeed; `arguments` are words of a shell.
     pub(crate) fn kubectl(&self, arguments: &str) -> String {
         must(&["sh", "-c", &self.admin(arguments)])
     }
@@ -410,7 +410,7 @@ impl Lab {
         output_with(&["sh", "-c", &words], objects).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// What runs a program in the network of the outside, of a node, or of the pod of `client` on a node.
+    /// The words that run a program in the network of the outside, of a node, or of the pod of `client` on a node.
     pub(crate) fn outside_network() -> String {
         format!("/run/netns/{OUTSIDE}")
     }

@@ -1,5 +1,5 @@
-//! Rows of what is broken in the cluster: real connections tell what it does to a Service, and `kpx why` on a laptop has to say
-//! the same of it, with its cause, and a fix that repairs it as it is printed.
+//! Rows of faults in the cluster: real connections show the effect on a Service. `kpx why` on a laptop must report the same,
+//! with the cause, and a fix that repairs it as printed.
 
 use std::fmt::Write as _;
 use std::process::Stdio;
@@ -27,7 +27,7 @@ pub(crate) enum Act {
     Kpx(&'static str),
 }
 
-/// What repairs a row.
+/// The repair of a row.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Mend {
     /// The command that kpx prints: kpx and kubectl on the laptop, other programs on node w1.
@@ -44,7 +44,7 @@ pub(crate) enum Lost {
     All,
 }
 
-/// Connections that are opened and counted: from where, to which address, and what happens to them.
+/// Connections that are opened and counted: their source, their address, and their fate.
 pub(crate) struct Sent(pub(crate) From, pub(crate) &'static str, pub(crate) Lost);
 
 pub(crate) enum From {
@@ -60,7 +60,7 @@ pub(crate) struct Row {
     /// The mode in which the row is a fault; every mode if `None`.
     pub(crate) mode: Option<&'static str>,
     pub(crate) breaks: &'static [Act],
-    /// Takes the row back, whether it was mended or not.
+    /// Undoes the row, whether it was fixed or not.
     pub(crate) back: &'static [Act],
     /// The node, the target, and more options.
     pub(crate) node: &'static str,
@@ -68,7 +68,8 @@ pub(crate) struct Row {
     /// Whether the states of all nodes are read: `--all-nodes`, of which the answer of `node` counts.
     pub(crate) over: bool,
     pub(crate) sent: Option<Sent>,
-    /// Whether what kpx reads leaves open what connections that fail show: then `unknown` is right, if it names what is open.
+    /// Whether the evidence of kpx leaves open what failed connections show: then `unknown` is right, if it names the open
+    /// part.
     pub(crate) open: bool,
     /// Whether the answers may come from pods of another Service, which are not lost.
     pub(crate) misled: bool,
@@ -79,7 +80,7 @@ pub(crate) struct Row {
     pub(crate) mend: Mend,
 }
 
-/// What most rows have in common.
+/// The common parts of most rows.
 pub(crate) const ROW: Row = Row {
     name: "",
     mode: None,
@@ -137,7 +138,7 @@ impl Names {
     }
 }
 
-/// What kpx said of a row.
+/// The answer of kpx to a row.
 struct Said {
     status: Option<i32>,
     report: Value,
@@ -296,7 +297,7 @@ impl Trial<'_> {
         ours
     }
 
-    /// Returns what is wrong with what was said of connections that fail so.
+    /// Returns the errors in the answer about connections that fail so.
     fn wrong(&self, said: &Said, lost: Option<Lost>) -> Vec<String> {
         let mut wrong = Vec::new();
         let (fate, of_client) = (said.text("/fate"), self.fates(said));
@@ -381,7 +382,7 @@ impl Trial<'_> {
 
     fn take_back(&self) {
         for act in self.row.back {
-            // What is mended cannot be undone.
+            // A fixed fault cannot be undone.
             drop(self.act(act));
         }
     }

@@ -15,7 +15,7 @@ pub(crate) fn command(words: &[&str]) -> Command {
     command
 }
 
-/// What a program printed to its standard output; else what it said, and how it ended.
+/// The standard output of a program; else its errors, and its exit status.
 pub(crate) fn output(words: &[&str]) -> Result<String, String> {
     text_of(words, command(words).output())
 }
@@ -51,7 +51,7 @@ pub(crate) fn must(words: &[&str]) -> String {
     output(words).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Starts a program in a process group of its own, so that what ends the harness does not end it; what it says is
+/// Starts a program in a process group of its own, so that the end of the harness does not end it; its output is
 /// appended to the file `log`.
 pub(crate) fn start(words: &[&str], log: &Path) -> Child {
     let log = File::options().create(true).append(true).open(log).unwrap();

@@ -1,4 +1,4 @@
-//! What an operator does, and what a cluster does meanwhile.
+//! Actions of an operator, and events of a cluster meanwhile.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -166,7 +166,7 @@ const TO_NFTABLES: [&str; 8] = [
     "5s",
 ];
 
-/// How a command ended: its status, what it printed, what it said.
+/// The end of a command: its status, its output and its errors.
 struct Ran {
     code: Option<i32>,
     out: String,
@@ -348,7 +348,8 @@ fn under_traffic<T>(lab: &Lab, act: impl FnOnce() -> T) -> (T, Report) {
     (value, report)
 }
 
-/// What else may have cut connections: the cluster's last events, and since when each node and pod is ready.
+/// Other possible reasons for cut connections: the cluster's last events, and the time since when each node and pod is
+/// ready.
 fn circumstances(lab: &Lab) -> String {
     let events = lab.kubectl(
         "get events -A --no-headers --sort-by=.metadata.creationTimestamp \
@@ -1180,7 +1181,7 @@ fn proxy_on_w1(lab: &Lab, wanted: bool) {
     });
 }
 
-/// What fails while Deployments roll, grow and shrink.
+/// Failures while Deployments roll, grow and shrink.
 fn rolled(lab: &Lab) -> Report {
     let scale = |count: u32| {
         lab.kubectl(&format!("-n demo scale deployment/web --replicas={count}"));

@@ -1,4 +1,4 @@
-//! Clients in pods, on nodes and outside, and what failed of what they tried.
+//! Clients in pods, on nodes and outside, and their failed attempts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(crate) struct Traffic {
     began: Instant,
 }
 
-/// What failed.
+/// The connections that failed.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) new: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Report {
     pub(crate) broken: usize,
     /// How many failures of each kind there are, by client, target and what was said; and when the first and last were.
     failures: BTreeMap<String, (usize, f64, f64)>,
-    /// What else went on in the cluster, if anything failed.
+    /// Other events in the cluster, if anything failed.
     pub(crate) circumstances: String,
 }
 

@@ -57,7 +57,7 @@ pub(super) struct World {
     holds_lock: bool,
     pub(super) migration: Option<MigrationState>,
     pub(super) is_fixed: bool,
-    /// What fails: `tables`, `lease`, `nft`, `routes` or `renewals`.
+    /// The part that fails: `tables`, `lease`, `nft`, `routes` or `renewals`.
     pub(super) failing: BTreeSet<&'static str>,
     /// The families whose table has no lease: an older kpx loaded it.
     pub(super) without_lease: Vec<&'static str>,

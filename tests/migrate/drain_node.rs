@@ -80,7 +80,7 @@ fn recorded_node() -> Value {
     node
 }
 
-/// Pods of every kind: those that are evicted, and those that stay.
+/// Pods of every kind: evicted ones, and ones that stay.
 const LEAVES: &[&str] = &["db-0", "web-1", "web-2"];
 const STAYS: &[&str] = &["far", "static"];
 
@@ -228,7 +228,7 @@ struct LocalNode<'w> {
     /// The number of changes and entries after which kpx is killed.
     life: Option<usize>,
     dead: Arc<Notify>,
-    /// At which time what happens.
+    /// The time of an event, and the event.
     then: Option<(i64, Then)>,
     told: Arc<Mutex<Vec<String>>>,
 }

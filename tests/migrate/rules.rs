@@ -278,7 +278,7 @@ fn changed(node: &NodeSnapshot<'_>) -> (Vec<Service>, Vec<EndpointSlice>) {
     (services, slices)
 }
 
-/// What `reconcile --watch` does after its first look: it knows the rules without reading them.
+/// The work of `reconcile --watch` after its first look: it knows the rules without reading them.
 #[test]
 fn the_steps_from_one_state_to_the_next_are_those_that_a_look_finds() {
     for (name, mode) in [

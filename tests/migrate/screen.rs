@@ -62,7 +62,7 @@ async fn a_class_of_packets_that_the_new_mode_loses_blocks_until_it_is_accepted(
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    // In any order, several at once, beside the loss of connections.
+    // In any order, several at once, in addition to the loss of connections.
     for more in [
         &["--brief", "--accept-loss", "host-to-load-balancer-ip"][..],
         &[
@@ -122,7 +122,7 @@ pub(crate) async fn strategies_have_their_loss(
                 .flat_map(|strategy| ["--strategy", strategy])
                 .collect();
             let ran = dry_run(recording(from), to, &more).await;
-            let table = ran.out.split("expected loss of connections").nth(1);
+            let table = ran.out.split("cost of the switch: lost connections").nth(1);
             let table = table.unwrap();
             let rows = table.lines().skip(2).take(Strategy::ALL.len());
             let rows: Vec<Vec<&str>> = rows.map(|row| row.split_whitespace().collect()).collect();

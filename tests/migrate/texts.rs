@@ -1,4 +1,4 @@
-//! What a migration tells people.
+//! The texts of a migration.
 
 use kpx_judge::plan::{Plan, Undo};
 use kpx_migrate::drain::{Gauge, Holder};

@@ -23,7 +23,7 @@ async fn on(path: &Path, line: &str) -> Ran {
     kpx(&[&words, &line[..]].concat()).await
 }
 
-/// What a command prints, without the path of the bundle.
+/// The output of a command, without the path of the bundle.
 async fn printed(path: &Path, line: &str) -> String {
     let ran = on(path, line).await.to_string();
     ran.replace(path.parent().unwrap().to_str().unwrap(), "DIR")

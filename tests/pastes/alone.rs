@@ -1,4 +1,4 @@
-//! What each output of a command answers alone: the last column of the table in `docs/pastes.md` is measured.
+//! The answers from each output of a command alone: the last column of the table in `docs/pastes.md` is measured.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What `kpx diff` and `kpx why` answer from texts alone: which faults are certain, and what stays unknown.
+//! The answers of `kpx diff` and `kpx why` from texts alone: certain faults, and unknown parts.
 
 use std::fs;
 
@@ -130,7 +130,7 @@ async fn what_other_rules_cannot_avert_is_certain_without_the_nftables_rules() {
         page.contains("unknown: the nftables rules are unknown"),
         "{ran}"
     );
-    // What works as far as it is shown may fail in rules that are not.
+    // A connection that works by the shown rules may fail in others.
     let ran = ask(
         &session(&[("iptables-save", lines), objects(name)]),
         &["why", &service],

@@ -1,4 +1,4 @@
-//! What tables of kubectl, some rules and some settings prove together, and what they leave open.
+//! The answers that tables of kubectl, some rules and some settings prove together, and those that they leave open.
 
 use serde_json::Value;
 
@@ -183,7 +183,7 @@ async fn a_filter_that_ends_every_way_decides_without_a_nat_table() {
             && page.contains("that the evidence does not show let the packet pass"),
         "{ran}"
     );
-    // Where the table may translate the packet, nothing is decided.
+    // If the table may translate the packet, nothing is decided.
     let ran = ask(&text, &["trace", "demo/web", "--source", "10.244.1.4"]).await;
     assert!(
         flat(&ran.out).contains("does not show chain PREROUTING of table nat"),
@@ -407,7 +407,7 @@ async fn the_ports_of_a_table_have_the_names_of_their_slices() {
         assert!(!said.contains("ports named"), "{said}");
         assert!(!said.contains("REFUSED"), "{said}");
     }
-    // Which of two is meant is open.
+    // It is open which of the two is meant.
     let two = [named("http", 8080, "TCP"), named("metrics", 9000, "TCP")].concat();
     let text = format!("{}{}{}", rules(""), table("80/TCP,9090/TCP"), slice(&two));
     let said = ask(&text, &["why", "demo/web"]).await.out;

@@ -397,7 +397,7 @@ fn ways_that_differ_in_a_share_alone_are_one_way() {
     stopped.verdict = Verdict::Drop;
     stopped.sticky = true;
     assert_eq!(Fate::of(&[stopped]).ways, [way(Verdict::Drop)]);
-    // What is as it was sent is not named.
+    // Fields that are as they were sent are not named.
     let mut sent = delivered.clone();
     (sent.as_sent.destination, sent.as_sent.port) = (true, false);
     (sent.masquerade, sent.sticky) = (false, true);

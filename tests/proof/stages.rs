@@ -181,7 +181,7 @@ fn tables_of_others_that_change_packets_of_services_are_differences() {
         assert_eq!(harms, [harm], "{rule}");
         assert!(is.contains(text) && is != should, "{rule}: {is} / {should}");
     }
-    // What accepts in a chain of its own does not keep kube-proxy's chain from masquerading.
+    // A rule that accepts in a chain of its own does not keep kube-proxy's chain from masquerading.
     let mut evidence = evidence("full-nftables");
     with_chain(&mut evidence, "nat", 90, &json!({"accept": null}));
     assert!(packets(&evidence, &[Family::V4]).foreign.is_empty());

@@ -568,7 +568,7 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_table() {
         all[0]
     );
     let drops = "why: default/nginx-svc does not work on node1 from outside (10.97.54.248:80/tcp): rule 1 of chain PREROUTING \
-                 in table raw drops the packets; owner of the rule: unknown, but not kube-proxy";
+                 in table raw drops the packets; owner of the rule: unknown (not kube-proxy)";
     assert!(notes(&all[0]).contains(&drops), "{:#}", all[0]);
     // In a chain that kube-proxy did not write, which a chain of others leads to.
     let change = |text: &str| {
@@ -589,7 +589,7 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_table() {
     assert_eq!(trace["fate"], "misled", "{trace:#}");
     let stolen = "why: shop/cart:http does not work on node1 from outside (10.100.1.1:8080/tcp): rule 1 of chain PREROUTING \
                   in table nat takes the packets to 10.9.9.9:80, which is no endpoint of the Service; owner of the rule: \
-                  unknown, but not kube-proxy";
+                  unknown (not kube-proxy)";
     assert!(notes(&trace).contains(&stolen), "{trace:#}");
 }
 

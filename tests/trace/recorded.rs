@@ -247,7 +247,7 @@ fn virtual_servers_are_found_by_address_protocol_and_port() {
     assert_eq!(ends, BTreeSet::from(expected.map(str::to_owned)));
 }
 
-/// What kpx says of every packet is to last; the elements of a set with timeouts do not.
+/// An answer about every packet must stay valid; the elements of a set with timeouts do not stay.
 #[test]
 fn what_a_set_of_nftables_with_timeouts_has_is_left_open() {
     let rules = |flags: &str| {

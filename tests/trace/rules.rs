@@ -1,4 +1,4 @@
-//! Which packets a rule takes: a rule that drops is the first that a packet meets.
+//! The packets that a rule takes: a rule that drops is the first that a packet meets.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;

@@ -21,7 +21,8 @@ pub fn now() -> Time {
     Time { seconds }
 }
 
-/// Returns the current time of a clock that is not set while kpx runs: one that jumps must neither end nor prolong a wait.
+/// Returns the current time of a clock that is never set: a jump of the system's clock must neither end nor prolong a
+/// wait.
 pub fn steady() -> Time {
     static BEGAN: OnceLock<(Time, Instant)> = OnceLock::new();
     after(*BEGAN.get_or_init(|| (now(), Instant::now())))

@@ -29,7 +29,7 @@ pub struct Crew {
     pub limit: Duration,
 }
 
-/// What happens to a node.
+/// A step of the work on a node.
 #[derive(Debug)]
 pub enum Event<T> {
     /// The work on it began.
@@ -54,8 +54,8 @@ enum Message<T, S> {
 pub type Push<'p, J> = dyn FnMut(String, J) -> ControlFlow<()> + 'p;
 
 impl Crew {
-    /// Runs `work` for every node that `source` pushes, and calls `each` with what happens, in the order in which it happens,
-    /// until it breaks. Returns what `source` returns; `None` if it did not end.
+    /// Runs `work` for every node that `source` pushes, and calls `each` with each event, in order, until it breaks. Returns
+    /// the result of `source`; `None` if it did not end.
     ///
     /// `source` runs on a thread of its own, and waits if it is ahead of the workers.
     pub async fn visit<J, T, S>(
@@ -146,7 +146,7 @@ impl Crew {
     }
 }
 
-/// What the workers share.
+/// The state that the workers share.
 struct Team<J, T, S, W> {
     jobs: Arc<Mutex<Receiver<(String, J)>>>,
     work: Arc<W>,

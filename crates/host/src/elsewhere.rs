@@ -29,7 +29,7 @@ use kpx_node::evidence::traced::{Traced, Wanted};
 use kpx_node::evidence::{Gap, Item, Tracked};
 use kpx_node::net::{Family, Proto};
 
-/// What reads the machine: nothing but the cluster's API.
+/// The readers of this machine: only the cluster's API.
 pub(super) type Context = Api;
 
 impl Context {
@@ -98,11 +98,11 @@ impl Names {
     }
 }
 
-/// A node to change, of which there is none.
+/// A node to change; it does not exist here.
 #[derive(Debug)]
 pub struct Live(Infallible);
 
-/// A network namespace for trials, of which there is none.
+/// A network namespace for trials; it does not exist here.
 #[derive(Debug)]
 pub struct Trial {
     /// The node.
@@ -111,11 +111,11 @@ pub struct Trial {
     pub options: Options,
 }
 
-/// A guard of the bridge, of which there is none.
+/// A guard of the bridge; it does not exist here.
 #[derive(Debug)]
 pub struct Guard(());
 
-/// A reader of single chains, of which there is none.
+/// A reader of single chains; it does not exist here.
 #[derive(Debug)]
 pub struct ChainReader(Infallible);
 
@@ -182,7 +182,7 @@ impl ChainReader {
     }
 }
 
-/// Returns that nothing is wrong with the options.
+/// Returns no error: the options are valid.
 pub const fn check(_: &Options) -> Result<(), NoNamespace> {
     Ok(())
 }

@@ -65,12 +65,12 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens at `address`, and answers GET and HEAD requests with what `answer` returns for their path: an [`HttpAnswer`],
-    /// or a response with headers of its own.
+    /// Listens at `address`, and answers GET and HEAD requests with the result of `answer` for their path: an
+    /// [`HttpAnswer`], or a response with headers of its own.
     ///
     /// # Errors
     ///
-    /// The address is taken or not of this machine, or there can be no further thread.
+    /// The address is in use or does not belong to this machine, or no thread can be started.
     pub fn start<A: Into<Response<String>> + 'static>(
         address: SocketAddr,
         answer: impl Fn(&str) -> A + Send + Sync + 'static,
@@ -156,7 +156,7 @@ where
                 .timer(TokioTimer::new())
                 .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service);
-            // A client that went away, or is too slow, gets no answer.
+            // A client that has left, or is too slow, gets no answer.
             drop(timeout(LIMIT, connection).await);
             drop(permit);
         });

@@ -104,7 +104,7 @@ impl Journal {
         let written = self.file.write_all(format!("{line}\n").as_bytes());
         let written = written.and_then(|()| self.file.sync_all());
         if written.is_err() {
-            // Of a line that does not fit on the disk, a part may be written.
+            // If a line does not fit on the disk, a part of it may be written.
             self.file.set_len(whole).ok();
         }
         written

@@ -59,7 +59,7 @@ pub use own::{OwnRun, run_self};
 pub use remote::{NodeChange, PodOptions, Query, Remote, RemoteNode, Unreached, sha256};
 pub use replace::replace;
 
-/// Why a machine that runs another system is neither read nor changed.
+/// The reason for which a machine with another system is neither read nor changed.
 pub const ONLY_LINUX: &str = "kpx reads and changes a live node on Linux only";
 
 /// Whether this machine may be a node.

@@ -32,7 +32,7 @@ impl LiveCluster {
         }
     }
 
-    /// Reads `items` of the cluster; items of a single node are those of `node`.
+    /// Reads `items` of the cluster; items of a single node are for `node`.
     pub async fn read(&self, items: &[Item], node: &str) -> Evidence {
         let api = &self.api;
         let reads = items.iter().map(async |&item| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Another run of this program: its command line is all that it depends on.
+/// Another run of this program, which depends only on its command line.
 #[derive(Clone, Debug, Default)]
 pub struct OwnRun {
     /// Arguments, without the program's name.
@@ -23,7 +23,7 @@ pub struct OwnRun {
 
 impl OwnRun {
     /// Runs the program for at most `limit`, without standard input and without variables of kpx in the environment; returns its
-    /// status and what it printed. Dropping the future ends the program.
+    /// status and output. Dropping the future ends the program.
     pub async fn output(&self, limit: Duration) -> io::Result<Output> {
         let mut command = own(&self.arguments)?;
         let of_kpx = |name: &OsString| name.to_string_lossy().starts_with("KPX_");
@@ -40,11 +40,11 @@ impl OwnRun {
     }
 }
 
-/// Runs this program with `arguments` for at most `limit`; returns what it prints.
+/// Runs this program with `arguments` for at most `limit`; returns its output.
 ///
 /// # Errors
 ///
-/// It failed, with a status above `most`; the error has the first line of what it printed.
+/// It failed, with a status above `most`; the error has the first line of its output.
 pub async fn run_self(arguments: &[String], most: i32, limit: Duration) -> io::Result<Vec<u8>> {
     let output = within(limit, &mut own(arguments)?).await?;
     if output.status.code().is_some_and(|code| code <= most) {

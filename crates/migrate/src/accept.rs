@@ -40,7 +40,7 @@ impl fmt::Display for AcceptedLoss {
     }
 }
 
-/// Returns the classes of packets among `accepted`, each once.
+/// Returns the classes of packets among `accepted`, without duplicates.
 pub fn classes(accepted: &[AcceptedLoss]) -> Vec<LossClass> {
     let classes = accepted.iter().filter_map(|loss| match loss {
         AcceptedLoss::Class(class) => Some(*class),
@@ -50,7 +50,7 @@ pub fn classes(accepted: &[AcceptedLoss]) -> Vec<LossClass> {
     classes.into_iter().collect()
 }
 
-/// Makes warnings of the errors in `outcomes` that say that packets of the `accepted` classes are lost.
+/// Turns errors in `outcomes` about lost packets of the `accepted` classes into warnings.
 pub fn accept<'o>(outcomes: impl IntoIterator<Item = &'o mut Outcome>, accepted: &[LossClass]) {
     let findings = outcomes.into_iter().filter_map(|outcome| match outcome {
         Outcome::Fail(findings) => Some(findings),
@@ -64,7 +64,7 @@ pub fn accept<'o>(outcomes: impl IntoIterator<Item = &'o mut Outcome>, accepted:
     }
 }
 
-/// Returns what is said of the `accepted` classes of which no packets are lost in mode `to`: all but those `found`.
+/// Returns a note for each of the `accepted` classes of which mode `to` loses no packets: all except those `found`.
 pub fn unused(accepted: &[LossClass], found: &[LossClass], to: Mode) -> Option<String> {
     let unused = accepted.iter().filter(|class| !found.contains(class));
     let unused: Vec<String> = unused.map(ToString::to_string).collect();

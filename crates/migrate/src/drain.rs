@@ -13,10 +13,10 @@ use kpx_node::node::NodeSnapshot;
 use kpx_node::node::ipvs_connections::IpvsConnection;
 use kpx_node::words::number_of;
 
-/// The items of [`Gauge::read`], beside those of the Services.
+/// The items of [`Gauge::read`], in addition to those of the Services.
 pub const NEEDS: &[Item] = &[Item::IpvsConnections, Item::HeldSockets];
 
-/// Returns those items that a drain waits for. Without the bridge's routes, every connection of a host process to a Service
+/// Returns the items that a drain waits for. Without the bridge's routes, every connection of a host process to a Service
 /// has an address of kube-ipvs0 as its source, so their number may never fall: the plan reports them, and the drain does
 /// not wait.
 pub const fn awaited(strategy: Strategy) -> &'static [Item] {

@@ -77,7 +77,7 @@ pub struct Limits {
     pub lease: Duration,
 }
 
-/// What happens during a migration.
+/// An event of a migration.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'e> {
     /// A stage begins: its direction, its plan, its position among the stages from 1, and their number.

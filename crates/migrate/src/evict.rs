@@ -6,13 +6,13 @@ use kpx_judge::plan::Step;
 use kpx_node::action::{Action, KubeCommand, Object};
 use kpx_node::words::number_of;
 
-/// Pods that have to leave and have not left.
+/// Pods that must leave the node and have not left.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct Leaving {
     /// Their number.
     pub count: usize,
-    /// Those whose eviction is refused.
+    /// The pods whose eviction is refused.
     pub kept: Vec<Kept>,
 }
 

@@ -225,9 +225,9 @@ fn logged(node: &NodeSnapshot<'_>, set: &Fields) -> Gate {
 /// The probes that were not answered by their Service.
 #[derive(Clone, Debug, Default)]
 pub struct Unserved {
-    /// Those without an answer, and those that something else than an endpoint answered, each with the reason.
+    /// Probes without an answer, and probes that something else than an endpoint answered, each with the reason.
     pub failed: Vec<String>,
-    /// Those of which it is unknown who answered, each with the reason.
+    /// Probes with an answer of unknown origin, each with the reason.
     pub unknown: Vec<String>,
 }
 
@@ -393,7 +393,7 @@ fn live(node: &NodeSnapshot<'_>, mode: Mode, previous: &mut Previous) -> Result<
     if let Some(unknown) = found.unknown.into_iter().next() {
         return Err(Unmet::Gap(unknown.gap));
     }
-    // In a busy cluster, every check finds some differences: only those that persist are errors.
+    // In a busy cluster, every check finds some differences: only persistent ones are errors.
     let before = std::mem::replace(&mut previous.changes, found.changes);
     let stays = previous
         .changes

@@ -100,7 +100,7 @@ pub struct Recorded {
     pub undo: Option<Action>,
 }
 
-/// What identifies a running kube-proxy.
+/// The identity of a running kube-proxy.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Proxy {
     /// Its process id.
@@ -162,7 +162,7 @@ pub struct MigrationState {
     pub requested: bool,
     /// Whether it has ended.
     pub ended: bool,
-    /// How far it was when it turned to its rollback.
+    /// Its progress when it turned to its rollback.
     gone: Gone,
     /// Notes: deviations that did not stop a stage.
     pub notes: Vec<String>,

@@ -1,4 +1,4 @@
-//! What the cluster knows of a node's migration, in the place of what the node's journal lost.
+//! The cluster's state of a node's migration, used if the node's journal was lost.
 
 use crate::fleet::state::{Fleet, NodeState};
 use crate::fleet::task::Task;
@@ -6,7 +6,7 @@ use crate::journal::{Entry, MigrationState};
 use crate::migration::{Leg, Migration, Stage, Strategy};
 use kpx_node::evidence::Time;
 
-/// Said of a migration whose journal was lost.
+/// Note on a migration whose journal was lost.
 pub const LOST: &str = "the node's journal lost this migration: its state is that of ConfigMap kube-system/kpx-migrate; sysctls \
                         that kpx set and kernel modules that it loaded before stay";
 
@@ -37,8 +37,7 @@ pub fn migration(fleet: &Fleet, node: &str, id: String) -> Migration {
     }
 }
 
-/// Returns the entries that `state`, by the journal of `node`, lacks up to what `fleet` knows to be done; none if the journal
-/// has it all.
+/// Returns the entries that `state`, from the journal of `node`, lacks according to `fleet`; none if the journal is complete.
 pub fn missing(fleet: &Fleet, node: &str, state: &MigrationState, now: Time) -> Vec<Entry> {
     if state.leg == Leg::Back || state.ended || !has_begun(fleet, node) {
         return Vec::new();
@@ -46,7 +45,7 @@ pub fn missing(fleet: &Fleet, node: &str, state: &MigrationState, now: Time) -> 
     let stages = state.stages();
     let built = stages.iter().position(|stage| *stage == Stage::Configure);
     let built = built.unwrap_or(stages.len());
-    // Of a node that is being prepared, anything may have been done.
+    // On a node in preparation, any stage may have been done.
     let (done, begun) = match fleet.nodes.get(node) {
         Some(NodeState::Migrated) => (stages.len(), stages.len()),
         Some(NodeState::Prepared) => (built, built),
@@ -112,7 +111,7 @@ mod tests {
         fleet
     }
 
-    /// The state by a journal that was lost, and filled in from the cluster.
+    /// The state of a journal that was lost and completed from the cluster.
     fn filled(state: Option<NodeState>) -> MigrationState {
         let fleet = fleet(state);
         let mut lost = MigrationState::new(migration(&fleet, "w1", "y".to_owned()));

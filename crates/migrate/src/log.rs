@@ -4,7 +4,7 @@ use kpx_node::backend::Mode;
 use kpx_node::cluster::edit::Fields;
 use kpx_node::evidence::proxy_log;
 
-/// What kube-proxy logged when it started.
+/// The messages of kube-proxy at its start.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Said {
     /// Its mode.

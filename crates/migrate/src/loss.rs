@@ -25,7 +25,7 @@ pub struct Loss {
     pub established: Established,
     /// Pods that are evicted: their connections end with them in every mode.
     pub evicted: Evicted,
-    /// For about how long endpoint changes are not followed, in seconds.
+    /// About how long endpoints are not updated, in seconds.
     pub unfollowed_seconds: u64,
 }
 
@@ -38,7 +38,7 @@ pub enum New {
     Kept,
     /// Refused until kube-proxy's first sync in the new mode, in about this many seconds.
     Refused(u64),
-    /// None, except connections of host processes: the rules cannot distinguish their traffic from that of pods.
+    /// None, except connections of host processes: the rules cannot distinguish their traffic from traffic of pods.
     HostsAtRisk,
 }
 
@@ -62,9 +62,9 @@ pub enum Evicted {
 pub enum Established {
     /// None.
     None,
-    /// Those that are still open after the drain.
+    /// The connections that are still open after the drain.
     AfterDrain(Gauge),
-    /// All that IPVS forwards, or that kube-proxy's process carries.
+    /// All connections that IPVS forwards, or that kube-proxy's process carries.
     All(Gauge),
     /// An unknown number.
     Unknown(Gap),

@@ -29,7 +29,7 @@ pub struct Migration {
     pub back: Fields,
     /// The strategy.
     pub strategy: Strategy,
-    /// Which pods may be evicted although data is lost.
+    /// The pods that may be evicted although data is lost.
     #[serde(default, skip_serializing_if = "Consent::is_none")]
     pub evict: Consent,
     /// Modules to load first, in order.
@@ -237,7 +237,7 @@ pub fn there(from: Mode, to: Mode, strategy: Strategy) -> Vec<Stage> {
     chosen(&stages)
 }
 
-/// How far a migration was when it turned to its rollback.
+/// The progress of a migration when it turned to its rollback.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Gone {

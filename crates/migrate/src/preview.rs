@@ -1,4 +1,4 @@
-//! The plan of a node's migration in short: what blocks it, and what it costs.
+//! The plan of a node's migration in short: its obstacles and its costs.
 
 use serde::{Deserialize, Serialize};
 

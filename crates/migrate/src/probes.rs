@@ -16,7 +16,7 @@ pub const NEEDS: &[Item] = &[Item::Conntrack, Item::IpvsConnections];
 /// A Service to connect to.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Target {
-    /// Its name, for people.
+    /// Its name, as text.
     pub name: String,
     /// The address and port.
     pub at: SocketAddr,
@@ -43,7 +43,7 @@ pub enum Unanswered {
     NoPod,
 }
 
-/// Who answered a probe.
+/// The program or machine that answered a probe.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Answerer {
     /// An endpoint of the Service.
@@ -65,7 +65,7 @@ impl Display for Target {
     }
 }
 
-/// The number of Services beside the API server's and DNS, in each family, and the number of NodePorts.
+/// The number of Services without the API server's and DNS, in each family, and the number of NodePorts.
 const OTHERS: usize = 3;
 
 /// A DNS query for the address of `kubernetes.default.svc.cluster.local`; any answer is enough.

@@ -1,4 +1,4 @@
-//! The leftovers that a migration will remove, counted beforehand.
+//! The leftovers that a migration will remove, counted before it.
 
 use std::fmt::{self, Display, Formatter};
 

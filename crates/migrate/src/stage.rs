@@ -176,7 +176,7 @@ fn build(node: &NodeSnapshot<'_>, from: Mode, to: Mode) -> Result<Plan, Unplanne
         });
     }
     let mut layers = match (from, to) {
-        // The first sync replaces all chains at once; until then the old rules serve. Portals are worth nothing without the
+        // The first sync replaces all chains at once; until then the old rules serve. Portals have no effect without the
         // process, which chooses their ports.
         (Mode::Ipvs, Mode::Iptables) | (_, Mode::Userspace) => return Ok(Plan::default()),
         (_, Mode::Iptables) => vec![Layer::Iptables],

@@ -162,7 +162,7 @@ pub enum IpvsVerb {
     EditReal,
     /// `ipvsadm -d`
     DeleteReal,
-    /// `ipvsadm -d` after the commands before it, and only if the real server has no connections then.
+    /// `ipvsadm -d`, after the earlier commands, and only if the real server then has no connections.
     RetireReal,
 }
 

@@ -90,7 +90,7 @@ pub async fn run_while<N: Apply>(
     Ok(plan.steps.len())
 }
 
-/// Undoes the first `done` steps of `plan`, newest first; returns those that could not be undone, with the reason.
+/// Undoes the first `done` steps of `plan`, newest first; returns the steps that could not be undone, with the reason.
 pub async fn undo(
     plan: &Plan,
     done: usize,

@@ -1,4 +1,4 @@
-//! A node and its cluster: what was read of them, the rules of each mode, and what kube-proxy would program.
+//! A node and its cluster: the evidence, the rules of each mode, and the desired state of kube-proxy.
 //!
 //! Everything is pure: no clock, no environment, no sockets.
 

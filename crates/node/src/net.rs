@@ -25,7 +25,7 @@ pub enum Vantage {
     Node,
     /// The network of the pod with this address.
     Pod(IpAddr),
-    /// A network of the probe's own beside the node's; its address is neither a pod's nor the node's.
+    /// A network of the probe's own, not the node's; its address is neither a pod's nor the node's.
     Outside,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct AccessReport {
 pub(crate) struct LevelAccess {
     /// The level: `read`, `nodes` or `migrate`.
     pub(crate) level: &'static str,
-    /// What its permissions allow.
+    /// The actions that its permissions allow.
     pub(crate) title: &'static str,
     /// The manifest with all roles of the level.
     pub(crate) file: &'static str,

@@ -25,13 +25,16 @@ pub(super) async fn names(session: &Session, typed: &Typed) -> Vec<String> {
         Wanted::Object(view) => return objects(session, view, typed).await,
         Wanted::Namespace => {
             let all = all_services(session).await;
-            let all: BTreeSet<String> = all.into_iter().map(|of| of.metadata.namespace).collect();
+            let all: BTreeSet<String> = all
+                .into_iter()
+                .map(|service| service.metadata.namespace)
+                .collect();
             all.into_iter().collect()
         }
         Wanted::Node => nodes(session).await,
         Wanted::Context => kpx_host::contexts(&session.host),
         Wanted::Check => {
-            // Those before the last comma are typed.
+            // The ids before the last comma are typed.
             let before = begun.rfind(',').map_or("", |at| &begun[..=at]);
             let ids = check::all().map(|check| format!("{before}{}", check.id));
             ids.collect()
@@ -59,13 +62,13 @@ async fn all_services(session: &Session) -> Vec<Service> {
     list.and_then(Result::ok).unwrap_or_default()
 }
 
-/// Returns the Services that `begun` may be the beginning of: with or without the namespace, and behind `svc/`. A name that several
-/// have gets its namespaces when it is the only one.
+/// Returns the Services that begin with `begun`: with or without the namespace, and after `svc/`. An ambiguous name gets its
+/// namespaces when it is the only match.
 async fn services(session: &Session, begun: &str, namespace: Option<&str>) -> Vec<String> {
     let all = all_services(session).await;
     let all = all
         .into_iter()
-        .map(|of| (of.metadata.namespace, of.metadata.name));
+        .map(|service| (service.metadata.namespace, service.metadata.name));
     let all: Vec<(String, String)> = all
         .filter(|(of, _)| namespace.is_none_or(|only| of == only))
         .collect();
@@ -79,7 +82,7 @@ async fn services(session: &Session, begun: &str, namespace: Option<&str>) -> Ve
     let full = |(namespace, name): &(String, String)| format!("{kind}{namespace}/{name}");
     let mut found: Vec<String> = all
         .iter()
-        .filter(|of| namespace.is_none() && full(of).starts_with(begun))
+        .filter(|object| namespace.is_none() && full(object).starts_with(begun))
         .map(full)
         .collect();
     if rest.is_empty() && namespace.is_none() {
@@ -100,21 +103,24 @@ async fn services(session: &Session, begun: &str, namespace: Option<&str>) -> Ve
     found
 }
 
-/// Returns the ports of the Service `name` that `begun` may be the beginning of.
+/// Returns the ports of the Service `name` that begin with `begun`.
 async fn ports(session: &Session, name: &str, namespace: Option<&str>, begun: &str) -> Vec<String> {
     let plain = match name.split_once('/') {
         Some((kind, rest)) if is_kind(kind) => rest,
         _ => name,
     };
-    let is_it = |of: &&Service| {
-        let meta = &of.metadata;
+    let is_it = |service: &&Service| {
+        let meta = &service.metadata;
         match plain.split_once('/') {
             Some((space, plain)) => meta.namespace == space && meta.name == plain,
             None => meta.name == plain && namespace.is_none_or(|only| meta.namespace == only),
         }
     };
     let all = all_services(session).await;
-    let ports = all.iter().filter(is_it).flat_map(|of| &of.spec.ports);
+    let ports = all
+        .iter()
+        .filter(is_it)
+        .flat_map(|service| &service.spec.ports);
     let names = ports.map(|port| match port.name.as_str() {
         "" => format!("{name}:{}", port.port),
         port => format!("{name}:{port}"),

@@ -24,7 +24,7 @@ const SOON: Duration = Duration::from_secs(1);
 const FILES: u8 = 0;
 const NO_FILES: u8 = 4;
 
-/// What the scripts add to clap's, by shell.
+/// Additions to clap's scripts, by shell.
 const BASH: &str = include_str!("names.bash");
 const ZSH: &str = include_str!("names.zsh");
 const FISH: &str = include_str!("names.fish");
@@ -65,7 +65,8 @@ fn zsh(script: &str) -> String {
 }
 
 /// Prints what completes the last of the words of `args`, one a line: names that are read, and with `--all` words of the command
-/// line as well, with their descriptions and the directive of cobra for kubectl. Prints no names that cannot be read soon.
+/// line as well, with their descriptions and the directive of cobra for kubectl. Names that cannot be read in time are not
+/// printed.
 pub(in crate::command) async fn complete(
     session: &Session,
     io: &mut Io<'_>,
@@ -77,7 +78,7 @@ pub(in crate::command) async fn complete(
     let mut line = vec![OsString::from("kpx")];
     line.extend(typed.options.iter().map(OsString::from));
     line.push("complete".into());
-    // Options that are not complete yet say nothing about what to read.
+    // Incomplete options do not select a source.
     let parsed = Cli::parse_from_words(&line).ok();
     let chosen = parsed.and_then(|cli| Session::new(&cli, &line, io).ok());
     let mut quick = chosen.unwrap_or_else(|| session.clone());

@@ -1,10 +1,10 @@
-//! The command line that a shell completes: what its last word may be.
+//! The command line that a shell completes, and the kind of its last word.
 
 use clap::{Arg, ArgAction, Command};
 
 use crate::cli::service::is_kind;
 
-/// What the last word is.
+/// The kind of the last word.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Wanted {
     /// One of these words, and no other: of the command line itself.
@@ -31,14 +31,14 @@ pub(super) enum Wanted {
     Other,
 }
 
-/// The command line as far as it is typed.
+/// The typed part of the command line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Typed {
-    /// What its last word is.
+    /// The kind of its last word.
     pub(super) wanted: Wanted,
     /// The beginning of that.
     pub(super) begun: String,
-    /// The options that say what to read, for a command line of their own.
+    /// The options that select the source, as a command line of their own.
     pub(super) options: Vec<String>,
     /// The value of `--namespace`.
     pub(super) namespace: Option<String>,
@@ -63,7 +63,7 @@ const READ: [&str; 14] = [
 ];
 
 impl Typed {
-    /// Reads `words`, those behind the name of the program, as a command line of `root`.
+    /// Parses `words`, those after the name of the program, as a command line of `root`.
     pub(super) fn of(root: &Command, words: &[String]) -> Self {
         let words = joined(words);
         let (last, before) = words
@@ -118,7 +118,7 @@ impl Typed {
     }
 }
 
-/// Returns `words` with the values behind `=` and the ports behind `:` as shells split them: in some, these are words of their own.
+/// Returns `words` with the values after `=` and the ports after `:` joined: some shells split them into words of their own.
 fn joined(words: &[String]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut is_value = false;
@@ -169,7 +169,7 @@ fn takes_value(arg: &Arg) -> bool {
             .is_none_or(|count| count.min_values() > 0)
 }
 
-/// Keeps what `arg` says about what is read.
+/// Keeps `arg` if it selects the source.
 fn note(arg: &Arg, value: Option<&str>, options: &mut Vec<String>, namespace: &mut Option<String>) {
     let long = arg.get_long().unwrap_or_default();
     if long == "namespace" {
@@ -192,7 +192,7 @@ fn home(value: &str) -> String {
     }
 }
 
-/// Returns what the value of the option `arg` is.
+/// Returns the kind of value of the option `arg`.
 fn of_arg(command: &Command, arg: &Arg, positionals: &[String]) -> Wanted {
     match arg.get_long() {
         Some("source") => Wanted::Source,
@@ -249,7 +249,7 @@ fn of_position(root: &Command, command: &Command, positionals: &[String]) -> Wan
     }
 }
 
-/// Returns the commands below `command`, with what they do.
+/// Returns the commands below `command`, with their descriptions.
 fn subcommands(command: &Command) -> Vec<(String, String)> {
     let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     shown

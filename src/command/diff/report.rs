@@ -65,7 +65,7 @@ impl DiffReport {
         }
     }
 
-    /// Reports that the desired state is unknown, and why; `hint` is what to do about it.
+    /// Reports that the desired state is unknown, and why; `hint` is the advice.
     pub(crate) fn nothing(mode: Option<Mode>, gap: Gap, hint: &str) -> Self {
         let what = match mode {
             Some(mode) => format!("the desired state of mode {mode}"),

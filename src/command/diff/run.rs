@@ -59,7 +59,7 @@ async fn packets(session: &Session, args: &DiffArgs) -> Result<PacketsReport, Fa
     Ok(proof_of(session, &node, mode, is_other))
 }
 
-/// Items that [`proof_of`] reads, beside those of a difference of rules.
+/// Items that [`proof_of`] reads, in addition to those of a difference of rules.
 pub(in crate::command) fn packets_need() -> impl Iterator<Item = Item> {
     let all = trace::NEEDS.iter().chain(IPTABLES).copied();
     all.chain([Item::Conntrack, Item::Sockets])
@@ -81,7 +81,9 @@ pub(in crate::command) fn proof_of(
         Ok(mut packets) => {
             let again = NodeSnapshot::new(node.evidence());
             let judge = Judge::new(&again);
-            packets.foreign.retain(|of| !is_of_node_dns(&judge, of));
+            packets
+                .foreign
+                .retain(|proved| !is_of_node_dns(&judge, proved));
             let options = identity::options_to_read(session);
             PacketsReport::new(mode, is_other, &packets, &options)
         }
@@ -89,7 +91,7 @@ pub(in crate::command) fn proof_of(
     }
 }
 
-/// Returns whether `NodeLocal` DNS answers these packets on the node itself: its rules keep them from those of kube-proxy for that.
+/// Returns whether `NodeLocal` DNS answers these packets on the node itself: its rules make them bypass kube-proxy's.
 fn is_of_node_dns(judge: &Judge<'_>, proved: &Proved) -> bool {
     let Difference { witness, fates, .. } = &proved.difference;
     fates[0]

@@ -1,4 +1,4 @@
-//! What the doctor asks of a node, and the report of the answers.
+//! The questions of the doctor to a node, and the report of the answers.
 
 use std::borrow::Cow;
 use std::fs;
@@ -27,7 +27,7 @@ use kpx_node::node::NodeSnapshot;
 /// The default ignore file, below the host's root.
 const IGNORE_FILE: &str = "etc/kpx/ignore.yaml";
 
-/// What is asked of a node.
+/// The questions to a node.
 pub(in crate::command) struct Asked<'a> {
     checks: Cow<'a, [&'static Check]>,
     ignores: Option<Cow<'a, (String, Ignores)>>,
@@ -64,7 +64,7 @@ impl<'a> Asked<'a> {
         Self::now(session, &ChecksArgs::default())
     }
 
-    /// Returns what `kpx doctor` asks with the options `args` alone.
+    /// Returns the question of `kpx doctor` with only the options `args`.
     pub(in crate::command) fn now(session: &Session, args: &ChecksArgs) -> Result<Self, Failure> {
         let checks = selected(&args.only, &args.skip, check::asked(None))?;
         Ok(Self {
@@ -86,7 +86,8 @@ pub(in crate::command) async fn examine_node(
     Ok(examine_case(session, asked, &[]).await?.0)
 }
 
-/// Examines the node of `session`; also returns its evidence with the items `more`, and what drift was compared with last.
+/// Examines the node of `session`; also returns its evidence with the items `more`, and the last reading that drift was
+/// compared with.
 pub(in crate::command) async fn examine_case(
     session: &Session,
     asked: &Asked<'_>,

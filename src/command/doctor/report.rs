@@ -78,7 +78,7 @@ pub(crate) struct DoctorReport {
     /// Whether the checks were chosen: each finding is then shown whole.
     #[serde(skip)]
     pub is_chosen: bool,
-    /// The findings in blocks: what one fix clears is one block.
+    /// The findings in blocks: findings that one fix clears are one block.
     #[serde(skip)]
     pub blocks: Vec<check::Block>,
     /// Tables that a tool had to read, with the reason.
@@ -92,7 +92,7 @@ pub(crate) struct DoctorReport {
     pub fail_on: Option<Severity>,
 }
 
-/// What a report has beside the diagnosis.
+/// The parts of a report in addition to the diagnosis.
 #[derive(Debug, Default)]
 pub(crate) struct Frame {
     /// The node, its mode and its cluster.
@@ -150,7 +150,7 @@ pub(crate) struct Problem {
     pub about: Subject,
     /// All Services that it concerns; none if it concerns the whole node.
     pub services: Vec<ServiceRef>,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
     /// The facts that show it.
     pub evidence: Vec<Proof>,
@@ -177,7 +177,7 @@ pub(crate) struct Consequence {
     pub about: Subject,
     /// All Services that it concerns; none if it concerns the whole node.
     pub services: Vec<ServiceRef>,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
 }
 
@@ -219,7 +219,7 @@ impl DoctorReport {
         self.next_machine = None;
     }
 
-    /// Returns what is planned, for people; `None` if the checks examined the current state.
+    /// Returns the planned change, in words; `None` if the checks examined the current state.
     pub(crate) fn planned(&self) -> Option<String> {
         let switch = self.target.map(|target| format!("a switch to {target}"));
         switch.or_else(|| Some(format!("an upgrade to {}", self.release?)))
@@ -247,12 +247,13 @@ impl DoctorReport {
             || outlook.is_some_and(|outlook| !outlook.worse.is_empty())
     }
 
-    /// Returns the Services whose connections fail and that no finding names: those of them are ignored, or were not asked for.
+    /// Returns the Services whose connections fail and that no finding names: their findings are ignored, or their checks did
+    /// not run.
     fn unnamed(&self) -> impl Iterator<Item = &Failing> {
         let is_named = |failing: &&Failing| {
             self.findings.iter().any(|finding| {
                 let consequences = finding.consequences.iter();
-                let all = consequences.flat_map(|of| &of.services);
+                let all = consequences.flat_map(|consequence| &consequence.services);
                 let mut all = all.chain(&finding.services);
                 finding.severity == Severity::Error
                     && all.any(|service| service.whole().to_string() == failing.service)
@@ -262,7 +263,7 @@ impl DoctorReport {
         failing.filter(move |failing| !is_named(failing))
     }
 
-    /// Returns whether data is missing: of a check, or of what happens to the connections of a Service.
+    /// Returns whether data is missing: for a check, or for the fate of the connections of a Service.
     fn lacks_data(&self) -> bool {
         let services = self.head.services.as_ref();
         self.summary.unknown > 0 || services.is_some_and(Tally::lacks_evidence)

@@ -31,7 +31,7 @@ const FORMATS: &[Extra<DoctorReport>] = &[
     ("npd", |report, _| report.npd()),
 ];
 
-/// The formats for several nodes. Prometheus wants the samples of one metric in one place, so `prom` is not one of them.
+/// The formats for several nodes. Prometheus wants the samples of one metric in one place, so `prom` is not available.
 const NODE_FORMATS: &[NodeFormat<DoctorReport>] = &[
     NodeFormat {
         name: "short",

@@ -118,7 +118,7 @@ pub(crate) struct Explanation {
     pub group: &'static str,
     /// The highest severity of its findings.
     pub severity: Severity,
-    /// When it runs, for people.
+    /// The time when it runs, in words.
     pub asked: String,
     /// The healthy state.
     pub title: &'static str,

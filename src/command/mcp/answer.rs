@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The longest answer, in bytes of JSON: some 20,000 tokens of a language model.
 pub(super) const MOST: usize = 64 << 10;
 
-/// Shortens the longest lists in `value` until an answer with it has at most `most` bytes; returns which lists were cut, for people. The error is
+/// Shortens the longest lists in `value` until an answer has at most `most` bytes; returns which lists were cut, in words. The error is
 /// the size of a value that has nothing to cut.
 pub(super) fn cut(value: &mut Value, most: usize) -> Result<Vec<String>, usize> {
     let mut totals: BTreeMap<String, usize> = BTreeMap::new();
@@ -29,7 +29,7 @@ pub(super) fn cut(value: &mut Value, most: usize) -> Result<Vec<String>, usize> 
         list.truncate(list.len() / 2);
     }
     let cut = totals.into_iter().filter_map(|(path, total)| {
-        // A list inside one that was cut later may be gone with it.
+        // A list inside a list that was cut later may be gone.
         let kept = value.pointer(&path)?.as_array()?.len();
         Some(format!("{} has {kept} of {total} entries", &path[1..]))
     });

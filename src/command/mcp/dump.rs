@@ -16,7 +16,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(300);
 /// The time for which the recording of a live node answers questions.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// What is recorded: the options that name it.
+/// The source of the recording: the options that name it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Origin {
     /// A dump: all of its nodes.
@@ -37,7 +37,7 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Records `origin`, with `options` of `kpx snapshot`. The error is what kpx says.
+    /// Records `origin`, with `options` of `kpx snapshot`. The error is kpx's message.
     pub(super) async fn make(origin: Origin, options: &[String]) -> Result<Self, String> {
         match &origin {
             Origin::Nodes(words) => {
@@ -47,7 +47,7 @@ impl Recording {
             Origin::Dump(words) => {
                 let one = [words, options].concat();
                 let all = [&one[..], &["--all-nodes".to_owned()]].concat();
-                // Which it is, only reading it tells.
+                // Only reading tells whether the dump has one node or several.
                 match Self::record(origin.clone(), &all).await {
                     Ok(several) if several.nodes.len() > 1 => Ok(several),
                     Ok(_) => Self::record(origin, &one).await,
@@ -116,11 +116,11 @@ impl Recording {
         let evidence = evidence::load_node(&self.path, node, ITEMS).unwrap_or_default();
         match (occurs(&evidence, word), occurs(&evidence, &replaced)) {
             (true, true) => Err(format!(
-                "kpx: {word} is ambiguous: the redacted recording has it for something else\n  hint: name the Service, or use the \
+                "kpx: {word} is ambiguous: the redacted recording uses it for another name\n  hint: name the Service, or use the \
                  name or address of an earlier answer\n"
             )),
             (false, true) => Ok(replaced),
-            // An address of nothing may be inside of a known network; a name of nothing is better reported as it was typed.
+            // An unknown address may be inside a known network; an unknown name is better reported as it was typed.
             (false, false) if is_address(word) => Ok(replaced),
             (true | false, false) => Ok(word.to_owned()),
         }

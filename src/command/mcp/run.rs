@@ -70,7 +70,7 @@ pub(in crate::command) async fn run(
 
 /// The server: one for the process.
 struct Server {
-    /// Options of commands that read what the server was started for.
+    /// Options of commands that read the server's own source.
     origin: Origin,
     /// The node of `--node`.
     node: Option<String>,
@@ -83,12 +83,12 @@ struct Server {
 }
 
 struct Redaction {
-    /// Where commands find the key.
+    /// The option with which commands find the key.
     path: TempPath,
     key: [u8; 32],
 }
 
-/// What changes with calls.
+/// The part that calls change.
 #[derive(Default)]
 struct State {
     /// The dump that was opened last, and the pasted text if it is one.
@@ -97,7 +97,7 @@ struct State {
     redactor: Option<Redactor>,
 }
 
-/// What a call is answered with, or the error that the client sees.
+/// The answer to a call, or the error that the client sees.
 type Answer = Result<(Value, Vec<String>), String>;
 
 impl Server {
@@ -221,7 +221,7 @@ impl Server {
         Ok((value, notes))
     }
 
-    /// Opens the dump that `call` names, or what the server was started for.
+    /// Opens the dump that `call` names, or the server's own source.
     async fn open(&self, state: &mut State, call: &Call) -> Answer {
         let opened = match (call.value(tools::PATH), call.value(tools::TEXT)) {
             (Some(_), Some(_)) => {
@@ -271,7 +271,7 @@ impl Server {
             from: None,
         };
         let (mut report, notes) = answered(run, Some(recording)).await?;
-        // The command wrote a file of its own, which is gone with its folder.
+        // The command wrote a file that was deleted with its folder.
         place(&mut report, &recording.path);
         Ok((report, notes))
     }
@@ -281,7 +281,7 @@ impl Server {
         Origin::Dump([&self.reading[..], &[from]].concat())
     }
 
-    /// Returns what a question for `node` is about: the dump, or live nodes.
+    /// Returns the source for a question about `node`: the dump, or live nodes.
     fn asked(&self, state: &State, node: Option<&str>, is_all: bool) -> Origin {
         let origin = state
             .opened
@@ -321,7 +321,7 @@ impl Server {
         ]
     }
 
-    /// Returns what replaces names, if names are replaced.
+    /// Returns the redactor, if names are replaced.
     fn redactor<'s>(&self, kept: &'s mut Option<Redactor>) -> Option<&'s mut Redactor> {
         let redaction = self.redaction.as_ref()?;
         Some(kept.get_or_insert_with(|| Redactor::new(redaction.key, &Evidence::default())))
@@ -354,7 +354,7 @@ fn redacted(redactor: Option<&mut Redactor>, error: String) -> String {
     }
 }
 
-/// Returns the option that reads `path`, which the server and its commands understand alike.
+/// Returns the option that reads `path` in the same way for the server and its commands.
 fn from(path: &Path) -> Result<String, Failure> {
     let path: PathBuf = std::path::absolute(path)
         .wrap_err_with(|| format!("cannot use the path {}", path.display()))?;
@@ -364,7 +364,7 @@ fn from(path: &Path) -> Result<String, Failure> {
     }
 }
 
-/// Makes `path` that of the reports of a recording in `report`, which may have several.
+/// Makes `path` the source of the reports of a recording in `report`, which may have several.
 fn place(report: &mut Value, path: &Path) {
     match report {
         Value::Object(fields) => {
@@ -381,7 +381,7 @@ fn place(report: &mut Value, path: &Path) {
     }
 }
 
-/// Runs `run` on `recording`, and returns the report that it prints, with what was cut of it.
+/// Runs `run` on `recording`, and returns the report that it prints, and which lists were cut.
 async fn answered(mut run: OwnRun, recording: Option<&Recording>) -> Answer {
     run.from = recording.map(|recording| recording.path.clone());
     let output = run.output(LIMIT).await;

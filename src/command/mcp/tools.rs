@@ -28,7 +28,7 @@ pub(super) struct Parameter {
     shape: Shape,
     place: Place,
     is_required: bool,
-    /// What it names, if redaction has another name for it.
+    /// The kind of its value, if redaction replaces it.
     pub(super) named: Option<Named>,
 }
 
@@ -41,7 +41,7 @@ enum Shape {
     OneOf(&'static [&'static str]),
 }
 
-/// Where the command line has a parameter.
+/// The place of a parameter on the command line.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Place {
     Option(&'static str),
@@ -326,7 +326,7 @@ impl Parameter {
         schema
     }
 
-    /// Returns `value` as the command line has it; `None` for a switch that is off. The error says what it must be.
+    /// Returns `value` as on the command line; `None` for a switch that is off. The error names the expected form.
     fn word(&self, value: &Value) -> Result<Option<String>, String> {
         let name = self.name;
         let word = match (self.shape, value) {
@@ -361,7 +361,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Reads the arguments of a call of `tool`. The error says which one is wrong, and what it must be.
+    /// Reads the arguments of a call of `tool`. The error names the wrong one and its expected form.
     pub(super) fn of(tool: &'static Spec, given: &JsonObject) -> Result<Self, String> {
         let mut values = Vec::new();
         for (name, value) in given {

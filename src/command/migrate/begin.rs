@@ -33,7 +33,7 @@ pub(super) async fn run(
     if external && args.go_on.again && !args.dry_run && is_begun(&journals::of(session), to)? {
         return go_on(session, io, &args.go_on, Continue::Resume).await;
     }
-    // The name is found once: every stage and every later command uses it.
+    // The name is determined once: every stage and every later command uses it.
     let named = identity::named(session).await?;
     let given = session;
     let session = &named.session;

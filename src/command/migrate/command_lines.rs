@@ -86,7 +86,7 @@ fn meaning(cli: &Cli) -> NodeCommand {
     }
 }
 
-/// Returns whether a command that is run again skips what is done.
+/// Returns whether a command that is run again skips finished work.
 fn is_repeatable(cli: &Cli) -> bool {
     let Command::Migrate(args) = &cli.command else {
         return false;

@@ -1,4 +1,4 @@
-//! The draft of a migration: its plan on this node, and what blocks it.
+//! The draft of a migration: its plan on this node, and the obstacles.
 
 use std::mem;
 
@@ -216,14 +216,15 @@ async fn probed(
         }
     }
     for (target, why) in failed {
-        let like = |of: &Target| mem::discriminant(&of.from) == mem::discriminant(&target.from);
+        let like =
+            |other: &Target| mem::discriminant(&other.from) == mem::discriminant(&target.from);
         if target.from != Vantage::Node && !answered.iter().any(like) {
             let from = match target.from {
                 Vantage::Outside => "outside the cluster",
                 Vantage::Node | Vantage::Pod(_) => "a pod",
             };
             let begin = format!("no Service answers from {from}, so none is probed from there: ");
-            if !notes.iter().any(|of: &String| of.starts_with(&begin)) {
+            if !notes.iter().any(|note: &String| note.starts_with(&begin)) {
                 notes.push(format!("{begin}{target}: {why}"));
             }
         }
@@ -480,7 +481,7 @@ fn refused(
 fn unplanned(error: stage::Unplanned) -> Failure {
     match &error {
         stage::Unplanned::Bridge(_) => Failure::from(error).with_hint(
-            "--strategy in-place needs no bridge; endpoint changes are then not followed for a while",
+            "--strategy in-place needs no bridge; endpoints are then not updated for a while",
         ),
         stage::Unplanned::Evict(plan::Unevictable::Lossy(lossy)) => {
             let command = lossy.command();

@@ -445,7 +445,7 @@ async fn outcome(
     report
 }
 
-/// Returns what an unfinished migration has left in the cluster beside its guards, and what it does meanwhile.
+/// Returns the objects, except guards, that an unfinished migration has left in the cluster, and their effect.
 async fn left(cluster: &mut RemoteCluster<'_, '_, '_>, fleet: &Fleet) -> Vec<String> {
     let mut all = Vec::new();
     match cluster.live.own_pods().await {

@@ -44,7 +44,7 @@ pub(super) async fn all<'io>(
         if !session.quiet {
             let mut io = io.borrow_mut();
             let time = progress::time(&io);
-            // Without a reader, the previews go on all the same.
+            // Without a reader, the previews continue.
             writeln!(io.err, "kpx: {time}{node}: {text}").ok();
         }
     };

@@ -249,7 +249,7 @@ impl<'t, 'f, 'io> FleetProgress<'t, 'f, 'io> {
         }
     }
 
-    /// Returns the position of the current task among those of `node`, from 1, and their number.
+    /// Returns the position of the current task among the tasks of `node`, from 1, and their number.
     fn step(&self, node: &str) -> (usize, usize) {
         let of = |tasks: &[Task]| {
             tasks
@@ -317,7 +317,7 @@ mod tests {
         Gauge { count, top }
     }
 
-    /// Shows the events of a drain; returns what is on the screen after each.
+    /// Shows the events of a drain; returns the screen after each.
     fn drain(glass: &Glass, width: u16) -> Vec<Vec<String>> {
         let (mut out, mut err) = (Vec::new(), glass.clone());
         let mut io = Io {

@@ -26,7 +26,7 @@ pub(super) fn refuse_unattended(io: &Io<'_>, by_hand: bool) -> Result<(), Failur
     ))
 }
 
-/// Does `work`, which changes nothing, until a signal arrives.
+/// Runs `work`, which changes nothing, until a signal arrives.
 pub(super) async fn unless_asked<T>(
     interrupts: &mut Interrupts,
     work: impl Future<Output = Result<T, Failure>>,

@@ -89,7 +89,7 @@ impl MigrateReport {
         short.or_else(|| self.result.preview.as_ref().map(Cow::Borrowed))
     }
 
-    /// Returns what blocks the migration: checks, and the worst loss in the new mode.
+    /// Returns the reasons that block the migration: checks, and the worst loss in the new mode.
     pub(crate) fn blocked(&self) -> Option<String> {
         let short = self.short()?;
         let ids = short

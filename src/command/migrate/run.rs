@@ -245,7 +245,7 @@ async fn known_state(
     };
     let fleet = match fleet {
         Ok(fleet) => fleet,
-        // A journal that is whole needs nothing else.
+        // A complete journal needs no other source.
         Err(_) if kept.as_ref().is_ok_and(Option::is_some) => return kept,
         Err(failure) => {
             return Err(failure.and_hint(

@@ -1,4 +1,4 @@
-//! A trial of what a mode needs from the kernel, in a network namespace of its own.
+//! A trial of a mode's requirements of the kernel, in a separate network namespace.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -66,7 +66,7 @@ dnat to numgen random mod 1 map { 0 : 198.51.100.0 . 20000 }
 }
 ";
 
-/// Tries in the kernel what mode `to` needs, with each of `schedulers` in ipvs mode.
+/// Tries the requirements of mode `to` in the kernel, with each of `schedulers` in ipvs mode.
 pub(super) async fn prove(
     node: &Live,
     session: &Session,

@@ -70,7 +70,7 @@ impl PreflightReport {
         modules.map(|need| need.name.clone()).collect()
     }
 
-    /// Returns the modules that kpx loads at boot: those that are loaded or loadable, sorted.
+    /// Returns the modules that kpx loads at boot, sorted: the ones that are loaded or loadable.
     pub(crate) fn modules_at_boot(&self) -> Vec<String> {
         let modules = self.needs.iter().filter(|need| need.is_loaded_by_kpx());
         let modules = modules.filter(|need| {

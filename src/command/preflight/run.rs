@@ -171,7 +171,7 @@ pub(in crate::command) fn refuse_without(report: &PreflightReport) -> Result<(),
     Err(Failure::from(eyre!("mode {to} cannot run on this node: {all}")).with_hint(hint))
 }
 
-/// Returns what is wrong with a module, with the note if there is one.
+/// Returns the problem of a module, with the note if there is one.
 fn lack(name: &str, state: &str, note: &str) -> String {
     match note {
         "" => format!("{name} is {state}"),

@@ -1,9 +1,9 @@
 //! `kpx reconcile --apply --watch`: programs the node in place of a kube-proxy that is missing or hangs.
 //!
 //! The first sync reads the live rules, compares them with the desired state of the watched objects, and applies the
-//! difference. A change of the cluster is then one small transaction, from the rules of the last desired state to those of
-//! the next. The node and its rules are read again every [`FULL`], while changes go on, and after a failure; in mode ipvs
-//! the rules are read at each change.
+//! difference. A change of the cluster is then one small transaction, from the rules of the last desired state to the
+//! rules of the next. The node and its rules are read again every [`FULL`], during a series of changes, and after a
+//! failure; in mode ipvs the rules are read at each change.
 
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -37,7 +37,7 @@ use kpx_node::node::desired::Basis;
 const LOOK: Duration = Duration::from_secs(1);
 /// How often to read the whole node again: kube-proxy's default `syncPeriod`.
 const FULL: Duration = Duration::from_secs(30);
-/// How many readings of the node in a row may be out of date when they end, because the rules were changed meanwhile.
+/// The most consecutive readings of the node that may be discarded because the rules changed meanwhile.
 const MISSED: u32 = 3;
 /// Pause after a failed sync; it doubles, up to [`FULL`], until one succeeds.
 const RETRY: Duration = Duration::from_secs(1);
@@ -185,7 +185,7 @@ fn live_items(mode: Mode) -> Vec<Item> {
     items
 }
 
-/// What kube-proxy answers: nothing, after some time, if it hangs.
+/// kube-proxy's answer; none, after some time, if it hangs.
 const ITS_ANSWERS: &[Item] = &[Item::Metrics, Item::ProxyMode, Item::Healthz];
 
 /// Why a wait ended.
@@ -361,8 +361,8 @@ impl Follower<'_> {
         }));
     }
 
-    /// Takes over what [`Follower::read_node`] has `read`; returns the live rules, unless they changed meanwhile, and why
-    /// the rest is not taken over.
+    /// Adopts the result `read` of [`Follower::read_node`]; returns the live rules, unless they changed meanwhile, and
+    /// why the rest is not adopted.
     fn renew(&mut self, read: Result<Evidence, Failure>) -> (Option<Evidence>, Option<Failure>) {
         let read = match read {
             Ok(read) => read,
@@ -434,7 +434,7 @@ impl Follower<'_> {
     async fn sync(&mut self, found: Option<Evidence>) -> Result<Synced, Failure> {
         let (services, slices) = (self.watch.services(), self.watch.slices());
         let desired = self.basis.basis.desired(&services, &slices);
-        // What is in force is not known until the last step is done.
+        // The live rules are unknown until the last step is done.
         let before = self.programmed.take().filter(|_| found.is_none());
         let items = match (&before, &found) {
             (None, None) => live_items(self.mode),
@@ -489,8 +489,9 @@ impl Follower<'_> {
         Ok(plan)
     }
 
-    /// Starts to read the connection table, which can take longer than the next change of the cluster; if that is going on,
-    /// again at its end, since it may have passed the connections of endpoints that are gone only now.
+    /// Starts to read the connection table, which can take longer than the next change of the cluster. If a reading is in
+    /// progress, another one follows: the first may already have passed connections of endpoints that were removed just
+    /// now.
     fn read_flows(&mut self) {
         if self.flows.is_some() {
             self.flows_changed = true;
@@ -524,7 +525,7 @@ impl Follower<'_> {
     }
 }
 
-/// Returns the kube-proxy that runs now, unless it is the one that was `accepted` and is as it was.
+/// Returns the kube-proxy that runs now, unless it is the `accepted` one in an unchanged state.
 fn started(
     session: &Session,
     evidence: &Evidence,

@@ -28,11 +28,11 @@ pub(super) struct Health {
     services: BTreeMap<Place, HttpServer>,
 }
 
-/// What the servers answer from.
+/// The state that the servers answer from.
 struct Shared {
     /// How long a change may wait for its sync.
     limit: Duration,
-    /// When the oldest change arrived that is not in the rules yet.
+    /// When the oldest change that is not in the rules yet arrived.
     queued: Option<Instant>,
     /// Time of the last sync of each family.
     updated: BTreeMap<Family, Time>,
@@ -68,7 +68,8 @@ impl Health {
         locked(&self.shared).queued.get_or_insert_with(Instant::now);
     }
 
-    /// Notes that the rules are those of `state`, on `node`, and starts and ends servers; returns what cannot be served.
+    /// Notes that the rules on `node` match `state`, and starts and ends servers; returns the health checks that cannot
+    /// be served.
     pub(super) async fn synced(
         &mut self,
         state: &DesiredState,

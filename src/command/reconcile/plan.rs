@@ -18,7 +18,7 @@ pub(super) fn goal(mode: Mode) -> String {
     format!("bring this node to the desired state of mode {mode}")
 }
 
-/// Items that a plan reads, beside those of a difference of rules.
+/// Items that a plan reads, in addition to those of a difference of rules.
 pub(in crate::command) const NEEDS: [Item; 2] = [Item::Processes, Item::ProxyMode];
 
 /// Plans what `kpx reconcile` without options plans.
@@ -36,7 +36,7 @@ pub(in crate::command) async fn proposed(session: &Session) -> Result<PlanReport
     ))
 }
 
-/// What a plan covers.
+/// The scope of a plan.
 pub(super) struct Scope {
     /// The parts of the kernel's state.
     layers: Vec<Layer>,

@@ -61,7 +61,7 @@ const TEXT: Style = Style {
 /// Everything about one node, for a ticket.
 #[derive(Debug)]
 pub(crate) struct NodePage {
-    /// What was read: `bundle node1.tar.gz`, `node node1`.
+    /// The origin of the state: `bundle node1.tar.gz`, `node node1`.
     pub source: String,
     /// Whether names and addresses were replaced in the bundle.
     pub redacted: bool,
@@ -117,7 +117,7 @@ impl NodePage {
     }
 }
 
-/// What stands above the sections of a page.
+/// The part of a page above its sections.
 struct Top<'t> {
     /// The name of the node, or what the page is about.
     name: &'t str,
@@ -128,7 +128,7 @@ struct Top<'t> {
     redacted: bool,
 }
 
-/// Returns a page: `lead` adds what stands below its title.
+/// Returns a page: `lead` adds the part below its title.
 fn document<const COUNT: usize>(
     top: &Top<'_>,
     lead: impl FnOnce(&mut Markup),

@@ -140,7 +140,7 @@ async fn page(
     let (doctor, case, last) = examine_case(session, &asked, &needs()).await?;
     let mut evidence = case.evidence.clone();
     if !Arc::ptr_eq(&case, &last) {
-        // Differences are those that are left after the next sync of kube-proxy, as in the findings.
+        // Only differences that are left after the next sync of kube-proxy count, as in the findings.
         evidence.extend(last.evidence.clone());
     }
     let redacted = evidence
@@ -163,7 +163,7 @@ async fn page(
     for target in targets {
         let result = match trace::to(&read, &target).await {
             Ok(report) => Ok(report),
-            // A target of the command line that is wrong is an error of it.
+            // A wrong target on the command line is a usage error.
             Err(failure) if !args.trace.is_empty() => return Err(failure),
             Err(failure) => Err(failure.to_string()),
         };
@@ -182,7 +182,7 @@ async fn page(
     })
 }
 
-/// Returns the items that the parts of the page read, beside those of the checks.
+/// Returns the items that the parts of the page read, in addition to the items of the checks.
 fn needs() -> Vec<Item> {
     let modes = [Mode::Iptables, Mode::Ipvs, Mode::Nftables];
     let mut items: BTreeSet<Item> = modes.into_iter().flat_map(diff::needs).collect();
@@ -218,7 +218,7 @@ fn in_trouble(doctor: &DoctorReport, drift: &DiffReport, services: &ShowReport) 
     targets
 }
 
-/// Returns what is read, in words; of a path, only its last part, because the others are about this machine.
+/// Returns the source in words; of a path, only its last part, because the rest describes this machine.
 fn source(session: &Session) -> String {
     let bundle = session.source.bundle().map(last_part);
     match (bundle, session.name()) {

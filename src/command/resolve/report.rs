@@ -137,7 +137,9 @@ impl ResolveReport {
 
     /// Returns whether the name may exist outside the cluster, and no server was queried.
     fn is_unknown(&self) -> bool {
-        let unasked = |of: &Candidate| of.unknown.is_some() && of.answer == Answer::NotQueried;
+        let unasked = |candidate: &Candidate| {
+            candidate.unknown.is_some() && candidate.answer == Answer::NotQueried
+        };
         self.found().is_none() && self.elsewhere.is_empty() && self.tried.iter().any(unasked)
     }
 

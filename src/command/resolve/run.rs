@@ -101,7 +101,7 @@ async fn resolve(session: &Session, args: &ResolveArgs) -> Result<ResolveReport,
     let named =
         service.map(|service| format!("{}/{}", service.metadata.namespace, service.metadata.name));
     // Every container has the variables of this Service, even if DNS fails.
-    let api = |of: &&Service| is_api(of) && args.name == API.1;
+    let api = |service: &&Service| is_api(service) && args.name == API.1;
     let told = service.or_else(|| services.iter().find(api));
     let environment = args.env.then(|| match told {
         Some(service) => environment(service, &services, &args.namespace),
@@ -121,10 +121,15 @@ async fn resolve(session: &Session, args: &ResolveArgs) -> Result<ResolveReport,
 
 /// Returns the address of cluster DNS.
 fn server(services: &[Service], session: &Session) -> DnsServer {
-    let named = |of: &&Service| (of.metadata.namespace.as_str(), of.metadata.name.as_str()) == DNS;
-    let labelled = |of: &&Service| {
-        of.metadata.namespace == DNS.0
-            && of
+    let named = |service: &&Service| {
+        (
+            service.metadata.namespace.as_str(),
+            service.metadata.name.as_str(),
+        ) == DNS
+    };
+    let labelled = |service: &&Service| {
+        service.metadata.namespace == DNS.0
+            && service
                 .metadata
                 .labels
                 .get(LABEL.0)

@@ -20,7 +20,7 @@ const NARROW: u16 = 64;
 /// The lines of the title: the verdict on the Services may name some.
 const MOST_TITLES: usize = 3;
 
-/// What the keys do.
+/// The effects of the keys.
 const KEYS: [(&str, &str); 13] = [
     ("Enter", "draw the connections of the Service"),
     ("e", "explain why it does not work, and its findings"),
@@ -79,7 +79,7 @@ impl Look {
         frame.render_widget(Line::from(self.cut(&text, keys.width)).style(dim), keys);
     }
 
-    /// Draws what was just done, or else what is to be said about the selected row, and its position.
+    /// Draws the result of the last key, or else the reason of the selected row, and its position.
     fn message(self, state: &State, frame: &mut Frame<'_>, area: Rect) {
         let is_list = state.shown.is_none() && state.nodes.is_none() && !state.is_help;
         if !state.message.is_empty() || !is_list || state.table.is_unknown() {
@@ -103,7 +103,7 @@ impl Look {
         frame.render_widget(Line::from(place), place_area);
     }
 
-    /// Returns `text` without anything that a terminal would obey, in ASCII if that is asked for.
+    /// Returns `text` without control sequences, in ASCII if requested.
     fn plain(self, text: &str) -> String {
         let whole: String = runs(text).into_iter().map(|(_, part)| part).collect();
         if self.0.ascii {

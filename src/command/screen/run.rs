@@ -1,4 +1,4 @@
-//! Reads what the screen shows, until a key or a signal ends it.
+//! Reads the data of the screen, until a key or a signal ends it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
@@ -49,7 +49,7 @@ struct Screen {
     signals: clock::Interrupts,
     state: State,
     look: Look,
-    /// What was typed while something was read.
+    /// The keys that were typed while something was read.
     ahead: VecDeque<KeyEvent>,
 }
 
@@ -72,7 +72,7 @@ pub(in crate::command) async fn run(session: &Session, io: &mut Io<'_>) -> Resul
         let Some(begun) = begun else {
             return Ok(CLEAN);
         };
-        // Without a first reading there is nothing to show: the error is that of any command.
+        // Without a first reading there is nothing to show: the error is the same as of any command.
         let (begun, table) = begun?;
         screen.state.show_table(table);
         reading = Some(begun);
@@ -123,8 +123,10 @@ impl Screen {
                     }
                 },
                 Ask::Open(name) => {
-                    // The states of other nodes are those of all nodes, and are read once.
-                    let others = reading.as_ref().and_then(|of| of.session.others.clone());
+                    // The states of all nodes serve as the other nodes' states, and are read once.
+                    let others = reading
+                        .as_ref()
+                        .and_then(|reading| reading.session.others.clone());
                     let first = first.beside(others);
                     let opened = async { load(open(&first, &name).await?).await };
                     let reads = format!("reading {name}");
@@ -183,7 +185,7 @@ impl Screen {
         }
     }
 
-    /// Waits for a key that asks for something; `None` at a signal.
+    /// Waits for a key with a request; `None` at a signal.
     async fn ask(&mut self) -> Result<Option<Ask>, Failure> {
         self.draw()?;
         loop {

@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys do: pure, so that tests can type.
+//! The state of the screen, and the effect of keys: pure, so that tests can type.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
@@ -12,11 +12,11 @@ use kpx_node::owner::PortName;
 /// The Services of a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// Whose state it is.
+    /// The origin of the state.
     pub(super) head: String,
-    /// Those that fail come first.
+    /// The rows; Services that fail come first.
     pub(super) lines: Vec<Line>,
-    /// What is unknown.
+    /// The unknown part.
     pub(super) notes: Vec<String>,
     /// How many Services work, in the words of the doctor, if that is known.
     pub(super) count: Option<String>,
@@ -50,7 +50,7 @@ impl Table {
     }
 }
 
-/// What a key asks for, which has to be read or computed first.
+/// The request of a key, which has to be read or computed first.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Ask {
     /// The end.
@@ -67,14 +67,14 @@ pub(super) enum Ask {
     Show(Topic),
 }
 
-/// What a page is about.
+/// The subject of a page.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Topic {
     /// The picture of a Service's connections.
     Picture(String),
     /// Why it does not work, and what its findings mean.
     Explain(String),
-    /// What `kpx reconcile` would do.
+    /// The plan of `kpx reconcile`.
     Plan,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct NodeLine {
     pub(super) unread: Option<String>,
 }
 
-/// What is on the screen.
+/// The content of the screen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     pub(super) table: Table,
@@ -118,7 +118,7 @@ pub(super) struct State {
     /// The nodes to choose from, and the position of the selected one.
     pub(super) nodes: Option<(Vec<NodeLine>, usize)>,
     pub(super) is_help: bool,
-    /// What is being read, or what failed.
+    /// The item being read, or the one that failed.
     pub(super) message: String,
     /// The lines that a page has room for.
     pub(super) room: usize,
@@ -154,7 +154,7 @@ impl State {
         self.message.clear();
     }
 
-    /// Takes a key; returns what it asks for.
+    /// Takes a key; returns its request.
     pub(super) fn press(&mut self, key: KeyEvent) -> Option<Ask> {
         if interrupts(key) {
             return Some(Ask::End);
@@ -228,7 +228,7 @@ impl State {
         lines.filter(|line| line.has(&self.filter.text)).collect()
     }
 
-    /// Returns the position of the selected line among those that are listed.
+    /// Returns the position of the selected line among the listed ones.
     pub(super) fn at(&self) -> usize {
         let listed = self.listed();
         let selected = self.selected.as_ref();

@@ -1,6 +1,6 @@
 //! One reading of the whole node: all checks, the three views of the mode, drift and rules.
 //!
-//! It is made in a process of its own, `kpx serve --reading`, which prints it as JSON.
+//! It is made in a separate process, `kpx serve --reading`, which prints it as JSON.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ pub(super) struct Reading {
     pub(super) servers: Vec<(String, usize)>,
     /// Differences by type of Service.
     pub(super) drift: BTreeMap<String, usize>,
-    /// What is not known, and why.
+    /// The unknown parts, with the reasons.
     pub(super) unknown: BTreeMap<String, String>,
 }
 
@@ -80,7 +80,7 @@ impl Reading {
         serde_json::from_slice(text).map_err(|e| format!("cannot read the answer: {e}"))
     }
 
-    /// Notes what is not known, unless the node does not have it.
+    /// Notes a gap, unless the node does not have the item.
     fn gap(&mut self, what: &str, gap: &Gap) {
         let is_none = match gap {
             Gap::NotApplicable(_) => true,

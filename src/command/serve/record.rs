@@ -21,7 +21,7 @@ pub(super) struct Folder {
     most: u64,
 }
 
-/// What is in it.
+/// Its content.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Content {
     pub(super) bundles: usize,
@@ -32,7 +32,7 @@ pub(super) struct Content {
 type Bundle = (String, PathBuf, u64);
 
 impl Folder {
-    /// Opens the folder at `path`, and removes what an interrupted kpx left.
+    /// Opens the folder at `path`, and removes files that an interrupted kpx left.
     pub(super) fn open(path: &Path, most: u64) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         let folder = Self {
@@ -70,7 +70,7 @@ impl Folder {
         Ok(self.path.join(format!("{PREFIX}{node}-{time}{SUFFIX}")))
     }
 
-    /// Deletes the oldest bundles above the size, after a new one was written; returns what is left.
+    /// Deletes the oldest bundles above the size, after a new one was written; returns the remaining ones.
     pub(super) fn keep(&self) -> io::Result<Content> {
         let left = self.prune(0)?;
         if left.bundles == 0 {
@@ -82,7 +82,7 @@ impl Folder {
         Ok(left)
     }
 
-    /// Deletes the oldest bundles until `more` bytes fit; returns what is left.
+    /// Deletes the oldest bundles until `more` bytes fit; returns the remaining ones.
     fn prune(&self, more: u64) -> io::Result<Content> {
         let bundles = self.bundles()?;
         let mut bytes: u64 = bundles.iter().map(|bundle| bundle.2).sum();

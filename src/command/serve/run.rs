@@ -1,7 +1,7 @@
 //! `kpx serve`: metrics and the health of this node, for Prometheus and for probes.
 //!
-//! Cheap counters are read often, in this process. Everything else is read in processes of its own, when something changed
-//! or after a while: what they need of memory goes with them.
+//! Cheap counters are read often, in this process. Everything else is read in separate processes, after a change or a
+//! while: their memory is freed when they end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future;
@@ -43,14 +43,14 @@ const SAVED: Duration = Duration::from_secs(300);
 /// The time limit of a process, in multiples of `--timeout`.
 const LONGER: u32 = 20;
 
-/// The result of a process: what it printed, or why it failed.
+/// The result of a process: its output, or the reason why it failed.
 type Ended = Result<Vec<u8>, String>;
 
 /// A process that reads the whole node or writes a bundle.
 struct Job {
     kind: Kind,
     begun: Instant,
-    /// The processor time of kpx when it began, without that of counters.
+    /// The processor time of kpx when it began, without the time for counters.
     processor: Duration,
     ended: Pin<Box<dyn Future<Output = Ended>>>,
 }
@@ -356,12 +356,12 @@ impl<'s> Serving<'s> {
         };
         let mode = self.take_over(&job, ended);
         if mode.is_some() && mode != self.reader.mode() {
-            // The counters of another mode are others; those of Services go on.
+            // Another mode has other counters; those of Services continue.
             self.reader.set_mode(mode).await;
         }
     }
 
-    /// Takes over what the process `job` printed; returns the mode that it found.
+    /// Adopts the output of the process `job`; returns the mode that it found.
     fn take_over(&mut self, job: &Job, ended: Ended) -> Option<Mode> {
         let now = Instant::now();
         let used = host::processor_time().saturating_sub(self.counters);
@@ -385,7 +385,7 @@ impl<'s> Serving<'s> {
             self.node_at = now + if result.is_ok() { period } else { pause };
             state.stale_after = period.max(price) * 3;
             result.map(|reading| {
-                let is = |of: &Mode| reading.mode.as_deref() == Some(of.name());
+                let is = |mode: &Mode| reading.mode.as_deref() == Some(mode.name());
                 mode = Mode::EVER.into_iter().find(is);
                 state.reading = Some(reading);
             })
@@ -514,7 +514,7 @@ fn paid(until: Instant, now: Instant, price: Duration) -> Instant {
     until.max(now.checked_sub(SAVED).unwrap_or(until)) + price
 }
 
-/// Returns what flowed through each service port since the last reading.
+/// Returns the traffic of each service port since the last reading.
 fn counted(owners: &Owners, meter: &Meter) -> HashMap<Key, Total> {
     let mut all: HashMap<Key, Total> = HashMap::new();
     for (way, flow) in meter.flows() {
@@ -532,7 +532,7 @@ fn counted(owners: &Owners, meter: &Meter) -> HashMap<Key, Total> {
     all
 }
 
-/// Returns what was read, or notes why it is not known.
+/// Returns the value, or notes its gap.
 fn known<T, E: ToString>(
     unknown: &mut BTreeMap<&'static str, String>,
     what: &'static str,
@@ -546,7 +546,7 @@ fn known<T, E: ToString>(
     read
 }
 
-/// Notes why something is not known, or that it is.
+/// Notes or clears the gap of a part.
 fn note(unknown: &mut BTreeMap<&'static str, String>, what: &'static str, why: Option<String>) {
     match why {
         Some(why) => drop(unknown.insert(what, why)),

@@ -1,4 +1,4 @@
-//! What the server knows, as metrics and as health.
+//! The state of the server, as metrics and as health.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::report::metrics;
 use kpx_judge::meter::totals::Total;
 use kpx_node::evidence::Time;
 
-/// The name of what is not among the busiest service ports.
+/// The name for the sum of all but the busiest service ports.
 const OTHER: &str = "other";
 
 /// The kinds of readings.
@@ -46,21 +46,21 @@ pub(super) struct Done {
     error: Option<String>,
 }
 
-/// What is known of kube-proxy's syncs.
+/// The state of kube-proxy's syncs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Syncs {
     /// The last one by family.
     pub(super) last: Vec<(String, Time)>,
     /// Whether kube-proxy says that its rules are up to date.
     pub(super) is_healthy: Option<bool>,
-    /// Why that is not known, unless this node has no kube-proxy.
+    /// Why that is unknown, unless this node has no kube-proxy.
     pub(super) unknown: Option<String>,
 }
 
-/// A row of a service port: its name, its protocol and what was counted.
+/// A row of a service port: its name, its protocol and the counts.
 pub(super) type Row = (String, String, Total);
 
-/// What the server knows.
+/// The state of the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     /// The last reading of the whole node.
@@ -83,11 +83,11 @@ pub(super) struct State {
     /// Changes that were noticed, by source.
     pub(super) changes: BTreeMap<&'static str, u64>,
     pub(super) record: Option<Content>,
-    /// What the counters do not tell, and why.
+    /// The unknown counters, and why.
     pub(super) unknown: BTreeMap<&'static str, String>,
 }
 
-/// What kpx itself uses.
+/// The resources that kpx itself uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Own {
     pub(super) processor: Duration,
@@ -118,7 +118,7 @@ impl State {
         }
     }
 
-    /// Returns why the node is not known to serve: empty if it is.
+    /// Returns why the node may not serve; empty if it does.
     pub(super) fn problems(&self, now: Time) -> Vec<String> {
         let mut all = Vec::new();
         let node = self.done.get(&Kind::Node);
@@ -271,7 +271,7 @@ const fn number(count: u64) -> f64 {
     count as f64
 }
 
-/// Adds what a reading of the whole node found.
+/// Adds the results of a reading of the whole node.
 fn node(reading: &Reading, text: &mut Exposition) {
     text.0.push_str(&reading.doctor);
     let modes = reading.modes.iter();

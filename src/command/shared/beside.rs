@@ -1,4 +1,4 @@
-//! The states of the other nodes that connections go to, read before the nodes that are asked.
+//! The states of the other nodes that connections go to, read before the examined nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use kpx_node::node::NodeSnapshot;
 /// Other nodes whose states are kept in memory.
 const MOST: usize = 64;
 
-/// The states of other nodes, which all nodes that are asked share until kpx ends.
+/// The states of other nodes, shared by all examined nodes until kpx ends.
 #[derive(Debug)]
 pub(in crate::command) struct Others {
     /// The evidence of each, or the reason why it was not read.
@@ -59,7 +59,7 @@ impl Others {
         self.across
     }
 
-    /// Returns what was read of the node `name` if it need not be read again: all that the command reads, or the reason why it
+    /// Returns the evidence of the node `name` if it need not be read again: it has all items of the command, or the node
     /// cannot be read.
     pub(super) fn read(&self, name: &str) -> Option<Result<&'static Evidence, &str>> {
         match self.nodes.get(name)? {
@@ -72,7 +72,7 @@ impl Others {
 /// Nodes of a cluster of which all states are kept in memory.
 const MOST_JOINED: usize = 32;
 
-/// What the verdict on all Services reads of other nodes.
+/// The items that the verdict on all Services reads of other nodes.
 fn of_all_services() -> Reading {
     let items: BTreeSet<Item> = head::judged().chain(whole_needs()).collect();
     Reading {
@@ -89,7 +89,7 @@ fn every_node(cluster: &Evidence) -> BTreeSet<String> {
     few.map(|node| node.metadata.name.clone()).collect()
 }
 
-/// Returns the session that has the states of other nodes of its bundle, if that is one of all nodes of which `--node` names one.
+/// Returns the session with the states of other nodes of its bundle, if it is a bundle of all nodes and `--node` names one.
 pub(in crate::command) async fn in_bundle(
     session: &Session,
     reading: Reading,
@@ -110,8 +110,8 @@ pub(in crate::command) async fn in_bundle(
     }
 }
 
-/// Returns the session in which connections to every Service are followed to the other nodes of its bundle, if that is one of all
-/// nodes of which `--node` names one: for commands that judge all Services.
+/// Returns the session in which connections to every Service are followed to the other nodes of its bundle, if it is a bundle of
+/// all nodes and `--node` names one: for commands that judge all Services.
 pub(in crate::command) async fn in_whole_bundle(session: &Session) -> Session {
     let mut items = check::needs(&check::asked(None));
     items.extend(why::needs());
@@ -131,7 +131,7 @@ pub(in crate::command) async fn beside_all(
     beside(session, args, of_all_services(), every_node).await
 }
 
-/// What is read of other nodes.
+/// The items that are read of other nodes.
 pub(in crate::command) struct Reading {
     pub(in crate::command) items: Vec<Item>,
     /// Whether that is all that the command reads of a node.

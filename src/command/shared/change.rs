@@ -118,7 +118,7 @@ pub(in crate::command) async fn apply_there(
     outcome.await.map_err(unreached)
 }
 
-/// Reads the node again after a change: what `make` plans now is needed still.
+/// Reads the node again after a change: the steps that `make` plans now are still needed.
 pub(in crate::command) async fn verified(
     mut report: PlanReport,
     make: impl AsyncFn() -> Result<Plan, Failure>,
@@ -191,7 +191,7 @@ pub(in crate::command) fn confirm(io: &mut Io<'_>, what: &str) -> Result<(), Fai
     answer(io)
 }
 
-/// Asks for confirmation of `what` on the terminal; [`answer`] reads the answer.
+/// Asks for confirmation of `what` on the terminal; [`answer`] reads the reply.
 pub(in crate::command) fn ask(io: &mut Io<'_>, what: &str) -> Result<(), Failure> {
     if !io.interactive {
         return Err(Failure::from(color_eyre::eyre::eyre!(

@@ -15,7 +15,7 @@ use kpx_node::node::identity::NEEDS;
 /// Items that the API server has for one node.
 const OF_NODE: [Item; 2] = [Item::Pods, Item::Access];
 
-/// Adds those of `items` that describe the cluster and are not in `evidence`, which is of the bundle `path`.
+/// Adds the `items` that describe the cluster and are not in `evidence`, which is from the bundle `path`.
 pub(super) async fn complete(
     session: &Session,
     path: &Path,

@@ -1,4 +1,4 @@
-//! A command that only reads bundles gives up the rights that it does not need for that: a stranger may have written them.
+//! Gives up rights (Landlock) before a bundle is read: bundles are untrusted input.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Readings of the kernel's counters of what flows through Services.
+//! Readings of the kernel's counters of the traffic of Services.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub(in crate::command) struct Reader<'s> {
     last: Option<(Instant, Duration)>,
 }
 
-/// What an interval took.
+/// The cost of an interval.
 #[derive(Clone, Copy)]
 pub(in crate::command) struct Spent {
     /// Since the reading before; 0 for the first one.
@@ -80,7 +80,7 @@ impl<'s> Reader<'s> {
         self.mode
     }
 
-    /// Reads the counters of another mode from now on; the next reading only tells what is open.
+    /// Reads the counters of another mode from now on; the next reading only shows open connections.
     pub(in crate::command) async fn set_mode(&mut self, mode: Option<Mode>) {
         *self = Self::new(self.session, mode).await;
     }

@@ -36,7 +36,7 @@ pub(in crate::command) fn completed(words: Vec<OsString>) -> Result<Vec<OsString
             Err(_) if only_tells(&words) => Ok(words),
             done => done.map_err(|why| of_file(&path, &why)),
         },
-        // That of another user, as with `sudo -u`, is not meant.
+        // The file of another user, as with `sudo -u`, is not read.
         Err(error)
             if !is_named
                 && matches!(
@@ -50,7 +50,7 @@ pub(in crate::command) fn completed(words: Vec<OsString>) -> Result<Vec<OsString
     }
 }
 
-/// Returns whether the command line `words` asks for what kpx knows without a node.
+/// Returns whether the command line `words` needs no node, such as `help`.
 fn only_tells(words: &[OsString]) -> bool {
     match cli::command().try_get_matches_from(words) {
         Ok(matches) => matches!(
@@ -75,7 +75,7 @@ fn of_file(path: &Path, why: &Failure) -> Failure {
     )
 }
 
-/// Returns `words` with the options of `text`, a mapping of YAML, which they and the environment leave open.
+/// Returns `words` with those options of `text`, a YAML mapping, that neither they nor the environment set.
 fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, Failure> {
     let all: Option<BTreeMap<String, Value>> = serde_yaml::from_str(text)?;
     let root = cli::command();
@@ -101,7 +101,7 @@ fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, F
     // Without a command, they are those of the screen.
     let parsed = parsed(&words).or_else(|_| parsed(&[&words[..], &["screen".into()]].concat()));
     let Ok(matches) = parsed else {
-        // What is wrong with them is reported when they are run.
+        // Their errors are reported when they run.
         return Ok(words);
     };
     if let Some((name, matches)) = matches.subcommand() {
@@ -139,10 +139,10 @@ struct Setting {
     words: Vec<OsString>,
 }
 
-/// Returns the words of the `options` that `matches` leave open.
+/// Returns the words of the `options` that `matches` do not have.
 fn open(options: Vec<Setting>, matches: &ArgMatches) -> Vec<OsString> {
     let open = options.into_iter();
-    let open = open.filter(|of| !is_given(matches, &of.id));
+    let open = open.filter(|setting| !is_given(matches, &setting.id));
     open.flat_map(|setting| setting.words).collect()
 }
 

@@ -12,7 +12,7 @@ pub(in crate::command) struct Display {
     terminal: DefaultTerminal,
 }
 
-/// What was typed since the last look.
+/// The keys that were typed since the last call.
 #[derive(Default)]
 pub(in crate::command) struct Typed {
     pub(in crate::command) keys: Vec<KeyEvent>,
@@ -109,7 +109,7 @@ impl Filter {
         }
     }
 
-    /// Returns the line that stands for that of the keys while the filter is typed.
+    /// Returns the line in place of the line of keys while the filter is typed.
     pub(in crate::command) fn prompt(&self) -> Option<String> {
         self.is_typing
             .then(|| format!("filter: {}_   Enter keeps it, Esc clears it", self.text))

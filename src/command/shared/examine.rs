@@ -147,7 +147,7 @@ impl Worker {
         let (tell_head, head) = mpsc::channel();
         let work = move || {
             let across = case.others.as_deref().map(Others::across);
-            // A check decides nothing from what is shown in part.
+            // A check decides nothing from partial data.
             let evidence = case.evidence.without_parts();
             let node = NodeSnapshot::new(&evidence).called(case.name.as_deref());
             let facts = Facts::new(&node, case.now)
@@ -155,7 +155,7 @@ impl Worker {
                 .beside(across)
                 .explained_by(why::rest);
             thread::scope(|scope| {
-                // What the first checks do not need, and later ones wait for.
+                // Data that only later checks need.
                 scope.spawn(|| {
                     node.parse_rules();
                     facts.index_owners();

@@ -15,7 +15,7 @@ pub(in crate::command) enum Verbosity {
     Quiet,
     /// The same, and advice.
     Normal,
-    /// Everything that color-eyre has, with the place in the source and the stack.
+    /// The full report of color-eyre, with the place in the source and the stack.
     Full,
 }
 
@@ -57,7 +57,7 @@ impl Failure {
         }
     }
 
-    /// Says that what was asked for does not exist: exit status 1.
+    /// The requested object does not exist: exit status 1.
     pub(in crate::command) fn absent(self) -> Self {
         Self {
             code: FOUND,
@@ -65,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// Says that what was asked for is not known: exit status 3.
+    /// The requested object is unknown: exit status 3.
     pub(in crate::command) fn unknown(self) -> Self {
         Self {
             code: UNKNOWN,

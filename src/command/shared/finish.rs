@@ -41,7 +41,7 @@ impl Session {
         Ok(report.exit())
     }
 
-    /// Writes what stands between two reports of one command: in JSON, nothing.
+    /// Writes the separator between two reports of one command: in JSON, nothing.
     pub(in crate::command) fn separate(&self, io: &mut Io<'_>) -> io::Result<()> {
         match self.output {
             Some(Output::Format(Format::Json)) => Ok(()),

@@ -15,14 +15,14 @@ use kpx_node::evidence::{self, BundleError, ITEMS};
 use kpx_node::foreign::{self, Foreign, ForeignNode};
 use kpx_node::words::listed;
 
-/// What is said of input without evidence.
+/// The message for input without evidence.
 const NOTHING: &str = "it has no file of a bundle, and no output of a command that kpx knows";
 
 /// The most of standard input that is read.
 const MOST: u64 = 1 << 30;
 
 impl Session {
-    /// Reads what `--from` names, if it is not one bundle of kpx; says on standard error what it is.
+    /// Reads the input of `--from`, if it is not one bundle of kpx; names its kind on standard error.
     pub(in crate::command) fn opened(
         &self,
         io: &mut Io<'_>,

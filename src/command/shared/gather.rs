@@ -12,8 +12,8 @@ use kpx_host as host;
 use kpx_node::evidence::{self, Evidence, Item, Privilege};
 
 impl Session {
-    /// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's from that of `--cluster-from`.
-    /// Reports progress while it takes long.
+    /// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's items from the bundle of
+    /// `--cluster-from`. Reports progress while it takes long.
     pub(in crate::command) async fn gather(&self, items: &[Item]) -> Result<Evidence, Failure> {
         if !self.source.is_bundle() || self.source.is_completed() {
             self.log_in(items).await;
@@ -96,7 +96,7 @@ impl Session {
         let (api, own) = join(self.collect(&api, progress), own).await;
         let (api, mut own): (_, Evidence) = (api?, own?);
         for item in [Item::ProxyConfig, Item::ProxyLog] {
-            // Where the node does not have it, the API may.
+            // If the node does not have it, the API may.
             if items.contains(&item)
                 && own.text(item).is_err()
                 && let Ok(text) = node.from_api(item).await

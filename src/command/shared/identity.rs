@@ -1,4 +1,4 @@
-//! Which Node this machine is: found once, before anything is done in a Node's name.
+//! The identity of this machine: its Node is determined once, before anything is done in the Node's name.
 
 use std::sync::Arc;
 
@@ -175,8 +175,8 @@ pub(in crate::command) fn refuse_other_systems(
     }))
 }
 
-/// Finds the machine that `--node` names: returns the session that reaches it through a pod if it is another one, and `None`
-/// if it is this one, as far as that is known.
+/// Finds the machine that `--node` names: returns the session that reaches another machine through a pod, or `None` if it
+/// is, or may be, this one.
 ///
 /// Fails if `command` changes this machine and the node is another one.
 pub(in crate::command) async fn locate(
@@ -310,7 +310,8 @@ pub(in crate::command) fn is_no_node(session: &Session, node: &NodeSnapshot<'_>)
 }
 
 fn has_no_kubernetes(node: &NodeSnapshot<'_>) -> bool {
-    let runs = |of: &Process| of.name == "kubelet" || processes::is_proxy_name(&of.name);
+    let runs =
+        |process: &Process| process.name == "kubelet" || processes::is_proxy_name(&process.name);
     let runs_any = node.processes().map(|all| all.processes.iter().any(runs));
     matches!(runs_any, Ok(false)) && matches!(node.services(), Err(Gap::NotApplicable(_)))
 }

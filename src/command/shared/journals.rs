@@ -44,7 +44,7 @@ pub(in crate::command) fn newest(journals: &Journals) -> Result<Option<Migration
 /// The number of journals of ended migrations that are kept.
 const KEPT: usize = 10;
 
-/// Removes the journals and backups of ended migrations, except the newest ten. Returns a note on what was removed, and one
+/// Removes the journals and backups of ended migrations, except the newest ten. Returns a note on the removed ones, and one
 /// for each migration that could not be removed.
 ///
 /// A migration that has not ended stays, and so does a folder whose journal cannot be read.

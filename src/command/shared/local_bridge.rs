@@ -128,12 +128,12 @@ pub(in crate::command) struct LocalBridge {
     families: Vec<Family>,
     lease: LocalLease,
     keeper: LocalKeeper,
-    /// The node for changes: there while this process holds the lock.
+    /// The node for changes; set while this process holds the lock.
     live: Option<Live>,
-    /// There while this process is the node's guard.
+    /// Set while this process is the node's guard.
     claim: Option<Guard>,
     watch: Option<Rc<RefCell<Watch>>>,
-    /// A wait for the next change: a long list is not interrupted by a pause that is over.
+    /// A wait for the next change: the end of a pause does not interrupt a long list.
     wait: Option<Wait>,
 }
 
@@ -293,7 +293,7 @@ impl GuardedNode for LocalBridge {
     }
 }
 
-/// Returns what was locked; `None` if another process holds the lock.
+/// Returns the lock; `None` if another process holds it.
 fn held<T>(locked: Result<T, Locked>) -> Result<Option<T>, ControllerError> {
     match locked {
         Ok(lock) => Ok(Some(lock)),

@@ -19,7 +19,7 @@ pub(in crate::command) fn named(words: &[String]) -> Result<Vec<&'static Check>,
         .collect())
 }
 
-/// Returns `all`, or the checks that `only` names if there are any, without those that `skip` names.
+/// Returns the checks in `only`, or all if it is empty, without the checks in `skip`.
 pub(in crate::command) fn selected(
     only: &[String],
     skip: &[String],

@@ -132,8 +132,8 @@ impl<T: Together> Collected<T> {
     }
 }
 
-/// Runs `work` for each node that `args` selects, writes the entry of each node, and calls `keep` with what else `work`
-/// returns, or with the reason why the node was not read.
+/// Runs `work` for each node that `args` selects, and writes its entry. Calls `keep` with the rest of the result of
+/// `work`, or with the reason why the node was not read.
 pub(in crate::command) async fn collect<T: Together, P: Send + 'static>(
     session: &Session,
     io: &mut Io<'_>,
@@ -218,8 +218,8 @@ fn no_nodes(args: &NodesArgs) -> Failure {
 /// Returns the names of nodes, from the objects of the cluster.
 pub(super) type Touched = dyn Fn(&Evidence) -> BTreeSet<String> + Send + Sync;
 
-/// Runs `work` for each node that `args` selects, and that is `wanted`, `--parallel` at a time, and calls `each` with the result, or with the reason
-/// why there is none, in the order in which they end. Returns the reason why nodes are missing, if so.
+/// Runs `work` for each `wanted` node that `args` selects, `--parallel` at a time. Calls `each` with the result, or with the reason why
+/// there is none, in the order in which the nodes end. Returns the reason why nodes are missing, if so.
 ///
 /// `work` runs on threads of their own, so it may block. A node that takes too long is abandoned.
 pub(super) async fn visit<T: Send + 'static>(

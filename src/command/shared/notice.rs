@@ -24,7 +24,7 @@ const IPVS: &str = "ipvs";
 const SETTINGS: &str = "settings";
 const PROXY: &str = "kube-proxy";
 
-/// What is read at every look, because nothing tells that it changed.
+/// Data that is read every time, because nothing signals its changes.
 const CHEAP: &[Item] = &[
     Item::Addresses,
     Item::Sysctl,
@@ -32,10 +32,10 @@ const CHEAP: &[Item] = &[
     Item::Healthz,
 ];
 
-/// What is known of a node that is followed.
+/// The state of a followed node.
 pub(in crate::command) struct Notices<'s> {
     session: &'s Session,
-    /// The watched cluster, unless it cannot be watched or a bundle stands for it.
+    /// The watch of the cluster; `None` if the cluster cannot be watched or comes from a bundle.
     pub(in crate::command) watch: Option<Watch>,
     generation: Option<u32>,
     layout: Option<u64>,
@@ -44,7 +44,7 @@ pub(in crate::command) struct Notices<'s> {
     proxy: Option<u64>,
 }
 
-/// What a look at the node found.
+/// The result of a look at the node.
 pub(in crate::command) struct Look {
     /// The number of the rules of nftables and iptables' nft back end, which grows with each change.
     pub(in crate::command) generation: Result<u32, Gap>,
@@ -80,8 +80,8 @@ impl<'s> Notices<'s> {
         }
     }
 
-    /// Looks for changes since the last look, of which the first one finds none; `layout` is that of the virtual servers, if
-    /// they were read.
+    /// Looks for changes since the last time; the first time finds none. `layout` is the layout of the virtual servers,
+    /// if they were read.
     pub(in crate::command) async fn look(&mut self, layout: Option<u64>) -> Look {
         if self.session.source.is_pod() {
             // Of another machine, a look costs as much as a reading.

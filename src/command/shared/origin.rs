@@ -1,4 +1,4 @@
-//! Whose state a command reads: noted when it is first read, and printed above its page.
+//! The origin of the state that a command reads: noted at the first read, and printed above its page.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,8 @@ use kpx_judge::check::Facts;
 use kpx_node::evidence::{Evidence, Item};
 use kpx_node::node::NodeSnapshot;
 
-/// The items that say whose state it is. A recording is read for them; of a live node, they count if the command reads them.
+/// The items that show whose state it is. They are read from a recording; of a live node, they count if the command reads
+/// them.
 pub(super) const NEEDS: &[Item] = &[
     Item::Host,
     Item::Addresses,
@@ -21,7 +22,7 @@ pub(super) const NEEDS: &[Item] = &[
     Item::Healthz,
 ];
 
-/// What is known so far about whose state is read. Clones share it.
+/// The origin as far as it is known. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Noted(Arc<Mutex<Option<Origin>>>);
 
@@ -43,7 +44,7 @@ impl Session {
         self.noted.get()
     }
 
-    /// Notes whose state `evidence` is, as far as it is not known yet.
+    /// Notes the node of `evidence`, if it is not known yet.
     pub(super) fn note(&self, evidence: &Evidence) {
         let is_recording = self.source.is_bundle();
         let known = self.origin();

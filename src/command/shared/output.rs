@@ -1,4 +1,4 @@
-//! What `--output` asks for.
+//! The selection of `--output`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::render::{Format, Style};
 /// A format that one command adds: its name, and how its text is made.
 pub(in crate::command) type Extra<R> = (&'static str, fn(&R, Style) -> String);
 
-/// What `--output` asks for.
+/// The selection of `--output`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(in crate::command) enum Output {
     /// A format of every command.
@@ -25,7 +25,8 @@ impl Output {
     pub(super) const WIDE: Self = Self::Format(Format::Wide);
 }
 
-/// Returns what `word` asks of `command`; `None` if it is the default of a variable, and the command has no such format.
+/// Returns the output that `word` selects for `command`; `None` if it is the default of a variable, and the command has
+/// no such format.
 pub(super) fn resolve(
     command: &Command,
     word: &str,

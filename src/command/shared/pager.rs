@@ -8,7 +8,7 @@ use super::terminal;
 use crate::cli::parser::{Cli, Command};
 use kpx_host::clock;
 
-/// What makes less quit if one screen has the whole page, and pass colours.
+/// Options of less: quit if one screen has the whole page, and pass colours.
 const LESS: &str = "FRX";
 
 /// The first release of less that passes links.
@@ -35,7 +35,7 @@ impl Pager {
         let name = words.next().filter(|name| *name != "cat")?;
         let mut program = program(name);
         program.args(words).stdin(Stdio::piped());
-        // Whoever may run kpx as root may not for that reason run a shell as root.
+        // A user who may run kpx as root must not get a shell as root by it.
         program.env("LESSSECURE", "1");
         if !terminal::has_less_options() {
             program.env("LESS", LESS);
@@ -94,13 +94,13 @@ fn release(text: &str) -> Option<u32> {
     word.split('.').next()?.parse().ok()
 }
 
-/// Returns whether what the command prints is for people, not for programs.
+/// Returns whether the output of the command is for people, not for programs.
 pub(in crate::command) fn is_for_people(cli: &Cli) -> bool {
     let format = cli.global.output.as_deref();
     format.is_none_or(|format| ["human", "wide", "picture"].contains(&format))
 }
 
-/// Returns whether the command prints a page that may be long: one that asks or runs on has none.
+/// Returns whether the command prints a page that may be long; a command that asks or keeps running does not.
 fn is_paged(cli: &Cli) -> bool {
     is_for_people(cli)
         && match &cli.command {

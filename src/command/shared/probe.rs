@@ -1,4 +1,4 @@
-//! `--probe`: one real connection beside a trace.
+//! `--probe`: one real connection in addition to a trace.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -106,7 +106,7 @@ fn agrees(
             let mut ways = ways.iter();
             Some(ways.any(|way| way.verdict == Verdict::Deliver && to(way)))
         }
-        // Translated to the same address: rare, a Service whose backend has the Service's own address.
+        // Translated to the same address: rare, for a Service whose backend has the Service's address.
         Some(_) => Some(
             !ways
                 .iter()

@@ -31,7 +31,7 @@ pub(in crate::command) fn refuse_others(
     )
 }
 
-/// Returns what of `command` changes the machine that it runs on, if anything does.
+/// Returns the option of `command` that changes the machine that it runs on, if any.
 fn changes(command: &Command) -> Option<&'static str> {
     let apply = |apply: bool| apply.then_some("--apply");
     match command {

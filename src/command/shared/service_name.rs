@@ -51,7 +51,9 @@ pub(in crate::command) async fn target(
         (Err(why), None) => return Err(why),
     };
     let has = |namespace: &str, name: &str| {
-        let is = |of: &Service| of.metadata.namespace == namespace && of.metadata.name == name;
+        let is = |service: &Service| {
+            service.metadata.namespace == namespace && service.metadata.name == name
+        };
         services.iter().any(is)
     };
     // A namespace may have the name of a kind.

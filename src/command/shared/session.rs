@@ -27,7 +27,7 @@ use kpx_node::evidence::{self, BundleError, Evidence, Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 
-/// Which evidence is read of which only a part is known.
+/// The partially known evidence that is read.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(in crate::command) enum Parts {
     /// None: each is a gap.
@@ -35,24 +35,24 @@ pub(in crate::command) enum Parts {
     None,
     /// kube-proxy's configuration, as far as its rules show it.
     Settings,
-    /// What tells what is missing from what does not exist.
+    /// Items that distinguish missing data from absent objects.
     Marked,
     /// All of it, to show it.
     All,
 }
 
-/// The global options of one run: what to read, and how to print.
+/// The global options of one run: the source, and the form of the output.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    /// Where the evidence comes from.
+    /// The source of the evidence.
     pub(in crate::command) source: Source,
-    /// Which evidence is read of which only a part is known.
+    /// The partially known evidence that is read.
     pub(in crate::command) parts: Parts,
     /// Whether this is the session of one of several nodes.
     pub(in crate::command) one_of_several: bool,
     /// The nodes that `--node` names; only `kpx migrate` takes more than one.
     pub(in crate::command) nodes: Vec<String>,
-    /// Whose state was read.
+    /// The origin of the state.
     pub(super) noted: Noted,
     /// The states of other nodes to which connections are followed.
     pub(in crate::command) others: Option<Arc<Others>>,
@@ -102,7 +102,7 @@ impl Session {
         words: &[OsString],
         io: &Io<'_>,
     ) -> Result<Self, Failure> {
-        // What stands behind `--` are no options.
+        // Words behind `--` are no options.
         let words = words.split(|word| word == "--").next().unwrap_or(words);
         unfit::refuse_unused(cli, words)?;
         let global = &cli.global;
@@ -369,7 +369,7 @@ impl Session {
         Some(&self.host.root).filter(|root| *root != Path::new("/"))
     }
 
-    /// Returns `evidence`, parsed on first use, as that of the Node that `--node` names.
+    /// Returns `evidence`, parsed on first use, as evidence of the Node that `--node` names.
     pub(in crate::command) fn node<'e>(&self, evidence: &'e Evidence) -> NodeSnapshot<'e> {
         NodeSnapshot::new(evidence).called(self.name_in(evidence))
     }
@@ -483,7 +483,7 @@ impl<T, E: Into<Failure>> Readable<T> for Result<T, E> {
     }
 }
 
-/// Returns the names that `--node` gives, each once given or separated by commas, or the one that `kpx doctor NODE` gives.
+/// Returns the names from `--node`, which may be repeated or separated by commas, or the name in `kpx doctor NODE`.
 fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
     let is_node = |word: &&OsString| {
         let word = word.to_string_lossy();
@@ -505,7 +505,7 @@ fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
     } else {
         &argument
     };
-    // The parser replaces the values in front of the command by those behind it.
+    // The parser replaces the values in front of the command by the values behind it.
     if options > given.len() {
         return Err(Failure::usage(
             "--node is given both before and after the command: give all names on one side",

@@ -1,4 +1,4 @@
-//! Where the evidence of a node, and of its cluster, comes from.
+//! The source of the evidence of a node and of its cluster.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use kpx_host::{Connection, RemoteNode};
 use kpx_node::evidence::{Evidence, Gap, Item};
 use kpx_node::foreign::Foreign;
 
-/// Where the evidence of a node, and of its cluster, comes from.
+/// The source of the evidence of a node and of its cluster.
 #[derive(Clone, Debug)]
 pub(in crate::command) struct Source {
     pub(super) node: NodeSource,
     /// The paths that `--from` joins.
     pub(super) joined: Vec<PathBuf>,
-    /// What is read of them, if they are no bundle of kpx.
+    /// Their content, if they are no bundle of kpx.
     foreign: Option<Arc<Foreign>>,
     /// The bundle that the cluster is read from.
     cluster: Option<PathBuf>,
@@ -25,11 +25,11 @@ pub(in crate::command) struct Source {
     names_bundle: bool,
     /// Whether the command line selects a cluster, whose objects complete the bundle.
     completes: bool,
-    /// What was read before the command.
+    /// Evidence that was read before the command.
     ahead: Arc<Mutex<Option<Ahead>>>,
 }
 
-/// Where the evidence of a node comes from.
+/// The source of the evidence of a node.
 #[derive(Clone, Debug)]
 pub(super) enum NodeSource {
     /// This machine.
@@ -79,7 +79,7 @@ impl Source {
         self.with(NodeSource::Bundle(path.to_owned()))
     }
 
-    /// Returns the source that has read `foreign`, and takes `node` of it.
+    /// Returns the source that has read `foreign`, and uses its node `node`.
     pub(super) fn of_foreign(&self, foreign: Arc<Foreign>, node: Evidence) -> Self {
         Self {
             foreign: Some(foreign),

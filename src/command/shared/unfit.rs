@@ -1,4 +1,4 @@
-//! Options that cannot mean what they say: refused before anything is read, in place of gaps in every item.
+//! Options without a meaning here: refused before anything is read, instead of a gap in every item.
 
 use std::ffi::OsString;
 
@@ -11,11 +11,11 @@ use crate::cli::parser::{Cli, Command};
 use kpx_host as host;
 use kpx_node::evidence::Gap;
 
-/// Options that select a machine or say how to reach one, of which a bundle has no use.
+/// Options that select a machine or how to reach one, which a bundle does not need.
 pub(super) const OF_MACHINE: [&str; 5] =
     ["root", "netns", "image", "programs", "proxy-credentials"];
 
-/// Refuses options that `words`, the command line of `cli`, gives beside `--from` and that change nothing there.
+/// Refuses options in `words`, the command line of `cli`, that change nothing with `--from`.
 pub(super) fn refuse_unused(cli: &Cli, words: &[OsString]) -> Result<(), Failure> {
     let global = &cli.global;
     if global.from.is_empty() {
@@ -23,7 +23,7 @@ pub(super) fn refuse_unused(cli: &Cli, words: &[OsString]) -> Result<(), Failure
     }
     let is_typed = |name: &str| has_option(words, &[&format!("--{name}")]);
     let unused = OF_MACHINE.into_iter().find(|name| is_typed(name));
-    // Who asks the API server matters where the cluster completes the bundle.
+    // If the cluster completes the bundle, the credentials matter.
     let asks = ["kubeconfig", "context", "cluster", "user"]
         .into_iter()
         .any(is_typed);
@@ -119,7 +119,7 @@ const fn asks(command: &Command) -> bool {
     }
 }
 
-/// Returns what to do about `gap`, because of which the Services are unknown.
+/// Returns the advice for `gap`, the reason why the Services are unknown.
 pub(in crate::command) fn without_services(session: &Session, gap: &Gap) -> &'static str {
     match gap {
         _ if session.source.is_bundle() => {

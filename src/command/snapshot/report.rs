@@ -48,7 +48,7 @@ impl SnapshotReport {
         }
     }
 
-    /// Returns the items that could not be read, without those that the node does not have.
+    /// Returns the items that could not be read, without items that the node does not have.
     pub(crate) fn unknown(&self) -> Vec<&Recorded> {
         self.gaps.iter().filter(|gap| !is_moot(&gap.gap)).collect()
     }

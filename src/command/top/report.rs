@@ -12,7 +12,7 @@ use kpx_node::evidence::Time;
 use kpx_node::net::Proto;
 use kpx_node::words::number_of;
 
-/// What flowed through Services in one interval.
+/// The traffic of Services in one interval.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -20,7 +20,7 @@ pub(crate) struct TopReport {
     pub(crate) at: Time,
     /// `null` if unknown.
     pub(crate) mode: Option<Mode>,
-    /// What the numbers come from.
+    /// The source of the numbers.
     pub(crate) source: Source,
     /// Length of the interval.
     pub(crate) seconds: f64,
@@ -78,7 +78,7 @@ pub(crate) fn service_cells(row: &Row) -> [String; 7] {
 pub(crate) fn backend_cells(row: &BackendRow) -> [String; 9] {
     let rates = row.rates;
     let percent =
-        |of: Option<f64>| of.map_or("-".to_owned(), |share| format!("{:.1}%", share * 100.0));
+        |ratio: Option<f64>| ratio.map_or("-".to_owned(), |share| format!("{:.1}%", share * 100.0));
     [
         row.backend.to_string(),
         short(rates.new_per_second),

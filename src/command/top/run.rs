@@ -61,14 +61,14 @@ pub(in crate::command) async fn page(
         .0)
 }
 
-/// Shows readings until something ends it; returns what, and the exit status.
+/// Shows readings until a key, a signal or a limit ends it; returns which, and the exit status.
 async fn watch(
     session: &Session,
     io: &mut Io<'_>,
     args: &TopArgs,
     page: Option<&mut Display>,
 ) -> Result<(Left, u8), Failure> {
-    // What names Services, and the mode in force.
+    // The names of Services, and the mode in force.
     let mut items = View::Ipvs.needs();
     items.extend(NEEDS);
     items.sort();
@@ -166,7 +166,7 @@ async fn watch(
                 screen.show(report)?;
                 continue;
             }
-            // The first reading only tells what is open.
+            // The first reading only shows open connections.
             if spent.time.is_zero() {
                 continue;
             }

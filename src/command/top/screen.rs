@@ -38,7 +38,7 @@ pub(super) struct Screen<'d> {
     state: State,
 }
 
-/// What the keys have chosen.
+/// The choices made by keys.
 struct State {
     sort: SortKey,
     selected: Option<(PortName, Proto)>,
@@ -48,7 +48,7 @@ struct State {
     paused: bool,
     /// Whether it is a page of another screen.
     is_page: bool,
-    /// What stands for the middle of a long name.
+    /// The mark for the omitted middle of a long name.
     dots: &'static str,
 }
 
@@ -78,7 +78,7 @@ impl<'d> Screen<'d> {
         self.draw()
     }
 
-    /// Takes the keys typed since the last call; returns how one of them leaves it.
+    /// Takes the keys typed since the last call; returns the way in which one of them leaves it.
     pub(super) fn look(&mut self) -> io::Result<Option<Left>> {
         let typed = self.display.typed()?;
         let rows = self.report.as_ref();

@@ -22,7 +22,7 @@ pub(crate) struct Names<'n> {
     equal: HashMap<(String, Proto, Family), Vec<SocketAddr>>,
 }
 
-/// What rows are sorted by.
+/// The sort key of rows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SortKey {
     /// New connections, most first.
@@ -58,7 +58,7 @@ impl SortKey {
     }
 }
 
-/// What flows through a service port.
+/// The traffic of a service port.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -72,7 +72,7 @@ pub(crate) struct Row {
     pub(crate) backends: Vec<BackendRow>,
 }
 
-/// What flows to a backend.
+/// The traffic to a backend.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -139,7 +139,7 @@ impl<'n> Names<'n> {
         self.owners.ports().len()
     }
 
-    /// Returns the service ports through which something flows, and how many connections are open that go elsewhere.
+    /// Returns the service ports with traffic, and the number of other open connections.
     ///
     /// `after` is the time since the reading before; `only` names a Service.
     pub(crate) fn rows(

@@ -42,7 +42,7 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub service: ServiceArgs,
 
-    /// Trace from an IP, a POD, host or external
+    /// Trace from this client only: IP, POD, host or external
     ///
     /// An address, a pod of this node (NAMESPACE/POD), host, or external. Without it, kpx traces from a pod and from the host;
     /// to a cluster IP also from a pod of the Service itself, and to other addresses also from outside.

@@ -17,7 +17,7 @@ use kpx_node::node::{IptablesBackend, NodeSnapshot};
 /// Chains, as they were listed.
 type Listed = Vec<(Need, Result<Listing, Gap>)>;
 
-/// The chains that every walk needs first. They are read beside everything else.
+/// The chains that every walk needs first, read concurrently with everything else.
 pub(super) struct Begun {
     family: Family,
     /// `None` if the whole ruleset must be read.
@@ -71,8 +71,7 @@ pub(super) async fn walk<'n>(
     }
 }
 
-/// Follows `flows` over `parts` and `listed`, and over the chains that they turn out to need; `None` if the whole ruleset must be
-/// read.
+/// Follows `flows` over `parts` and `listed`, and reads further chains as needed; `None` if the whole ruleset must be read.
 async fn follow<'n>(
     reader: &ChainReader,
     node: &'n NodeSnapshot<'n>,
@@ -89,7 +88,7 @@ async fn follow<'n>(
         Rules::Unknown(gap.clone())
     } else {
         parts.extend(parse(reader.family(), listed)?);
-        // No rule of the kernel jumps to a missing chain: the rules changed after the one that jumps was read.
+        // A rule of the kernel never jumps to a missing chain: the rules changed after the jump was read.
         let is_gone = |(need, chain): (&Need, &Option<_>)| chain.is_none() && is_chain(&need.chain);
         if parts.iter().any(is_gone) {
             return Ok(None);

@@ -36,7 +36,7 @@ pub(crate) use live::Observation;
 pub(crate) struct TraceReport {
     /// The node's mode, if known; with `assumed`, the mode given.
     pub mode: Option<Mode>,
-    /// Whether the rules are those that kube-proxy would program in `mode`, not the live ones.
+    /// Whether the rules are the desired ones of kube-proxy in `mode`, not the live ones.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub assumed: bool,
     /// The Service port behind the target.
@@ -56,7 +56,7 @@ pub(crate) struct TraceReport {
     /// The result of a real connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeRow>,
-    /// What the kernel did with one packet.
+    /// The path of one packet in the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<Observation>,
     /// The connections, as they are drawn.
@@ -75,7 +75,7 @@ pub(crate) struct SourceTrace {
     pub kind: String,
     /// The packet.
     pub packet: PacketRow,
-    /// What happens to the connection.
+    /// The fate of the connection.
     pub fate: Fate,
     /// Why it fails, or why that is unknown; absent if it works.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +123,7 @@ pub(crate) struct ServiceRow {
 pub(crate) struct OutcomeRow {
     /// The end of the packet.
     pub verdict: Verdict,
-    /// What happens to a connection with this end.
+    /// The fate of a connection with this end.
     pub fate: Fate,
     /// Why it fails or may fail.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,7 +140,7 @@ pub(crate) struct OutcomeRow {
     /// The assumptions about unknown facts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<String>,
-    /// Whether an assumption leaves open if packets take this way: its probability is then no share of them.
+    /// Whether packets take this way only under an assumption: its probability is then no share of them.
     #[serde(skip)]
     pub is_open: bool,
     /// Its way on another node, if it leaves for one and states of other nodes are given.
@@ -238,7 +238,7 @@ impl SourceTrace {
         service: Option<&Port>,
     ) -> Self {
         let proto = packet.protocol;
-        // What every way assumes leaves no share of them open.
+        // An assumption of every way does not affect the shares.
         let is_common = |when: &trace::Assumption| {
             outcomes.len() > 1 && outcomes.iter().all(|outcome| outcome.when.contains(when))
         };
@@ -354,7 +354,7 @@ fn owner(owners: &Owners, hop: &Hop) -> (Option<String>, bool) {
     }
 }
 
-/// The hops of every outcome in one list, each once.
+/// The hops of all outcomes in one list, without duplicates.
 fn together(outcomes: &[Outcome], owners: &Owners) -> Vec<HopRow> {
     let mut hops: Vec<(&Hop, BTreeSet<usize>)> = Vec::new();
     // The hops of a single outcome are placed before the common ones.
@@ -400,7 +400,7 @@ pub(crate) fn row(hop: &Hop, owners: &Owners) -> HopRow {
 }
 
 impl TraceReport {
-    /// Returns the notes of all sources, each once.
+    /// Returns the notes of all sources, without duplicates.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
         for note in all(self).iter().flat_map(|trace| &trace.notes) {

@@ -42,7 +42,7 @@ use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::{Address, Addresses};
 use kpx_node::owner::{self, Owners, Port};
 
-/// The output formats of a trace, beside the common ones.
+/// The output formats of a trace, in addition to the common ones.
 const FORMATS: &[Extra<TraceReport>] = &[
     ("picture", picture),
     ("svg", svg),
@@ -79,7 +79,8 @@ pub(in crate::command) async fn run(
     session.finish_as(io, &trace_on(session, args, None).await?, FORMATS)
 }
 
-/// Returns what is read of the nodes to which packets go: all that a trace reads, and what explains a connection that fails.
+/// Returns the items to read of the nodes to which packets go: the items of a trace, and those that explain a failing
+/// connection.
 fn reading(args: &TraceArgs) -> Reading {
     let items = whole_needs().chain([Item::Modules]).chain(why::needs());
     let items: BTreeSet<Item> = items.collect();
@@ -90,8 +91,8 @@ fn reading(args: &TraceArgs) -> Reading {
     }
 }
 
-/// Returns what finds the nodes with the endpoints of the target; `None` where no packet is followed to another node: simulated
-/// rules are those of the node that is asked.
+/// Returns the function that finds the nodes with the endpoints of the target; `None` if no packet is followed to another node,
+/// as with simulated rules.
 fn touched(
     args: &TraceArgs,
 ) -> Option<impl Fn(&Evidence) -> BTreeSet<String> + Send + Sync + 'static> {
@@ -355,7 +356,8 @@ async fn trace_here(
 /// Returns the only global address of a node whose routes are not known.
 fn only_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
     let addresses = node.addresses().ok().filter(|_| node.routes().is_err())?;
-    let of_family = |of: &&Address| of.addr.family() == family && of.scope == "global";
+    let of_family =
+        |address: &&Address| address.addr.family() == family && address.scope == "global";
     let mut all = addresses.all.iter().filter(of_family);
     let first = all.next()?;
     all.next().is_none().then_some(first.addr.addr)
@@ -439,7 +441,7 @@ fn causes(answer: &Answer) -> Vec<String> {
     let causes = answer
         .causes
         .iter()
-        // What no repair explains is in the trace itself.
+        // A failure that no repair explains is in the trace itself.
         .filter(|cause| {
             cause.degree == Degree::Breaks && !matches!(cause.cause, Cause::Unexplained { .. })
         });
@@ -455,7 +457,7 @@ fn causes(answer: &Answer) -> Vec<String> {
     notes
 }
 
-/// Returns the failure for a chain that was not read, although all were to be.
+/// Returns the failure for a chain that was not read although all should have been.
 pub(super) fn unwalked(Need { table, chain }: Need) -> Failure {
     eyre!("chain {chain} of table {table} was not read").into()
 }
@@ -491,7 +493,7 @@ fn find(session: &Session, target: &Target, node: &NodeSnapshot<'_>) -> Result<F
     })
 }
 
-/// Returns what to type instead of `text`, an address without a port, if a Service has it.
+/// Returns the target to type instead of `text`, an address without a port, if a Service has it.
 async fn of_address(session: &Session, text: &str) -> Option<String> {
     let address: IpAddr = text.trim_matches(['[', ']']).parse().ok()?;
     let evidence = session.gather(&[Item::Services]).await.ok()?;

@@ -36,7 +36,7 @@ pub struct WatchArgs {
 
     /// Read the node at least this often
     ///
-    /// This finds other changes, such as those of IP sets and files.
+    /// This finds other changes, such as changes of IP sets and files.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = value::duration, env = "KPX_CHECK_INTERVAL",
         hide_short_help = true)]
     pub check_interval: Duration,

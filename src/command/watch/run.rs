@@ -61,7 +61,7 @@ pub(in crate::command) async fn run(
                 started => started,
             };
         }
-        // What changes after this look is read again.
+        // A change after this point is read again.
         let servers = notices.servers().await;
         let look = notices.look(servers.as_ref().ok().copied().flatten()).await;
         let start = Instant::now();

@@ -26,7 +26,7 @@ Examples:
 
 Exit status: 0 works, 1 refused, lost, misled or partly, 3 unknown";
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum ProbeFrom {
     /// The node.
@@ -49,7 +49,7 @@ pub struct WhyArgs {
     #[command(flatten)]
     pub service: ServiceArgs,
 
-    /// Trace from an IP, a POD, host or external
+    /// Trace from this client only: IP, POD, host or external
     ///
     /// An address, a pod of this node (NAMESPACE/POD), host, or external. Without it, kpx traces from a pod, from a pod of the
     /// Service itself, from the host and from outside.

@@ -156,7 +156,7 @@ pub(crate) fn svg(report: &WhyReport, _: Style) -> String {
     picture::scene(&report.picture, &caption(&report.answer)).svg()
 }
 
-/// Returns the fixes of the causes that surely break the connections, each once.
+/// Returns the fixes of the causes that surely break the connections, without duplicates.
 fn fixes(answer: &Answer) -> Vec<&Fix> {
     let mut told: Vec<String> = Vec::new();
     let mut fixes = Vec::new();
@@ -181,7 +181,7 @@ fn fixes(answer: &Answer) -> Vec<&Fix> {
 fn paths(page: &mut Page, paths: &[Path]) {
     let mut targets: Vec<&Path> = Vec::new();
     for path in paths {
-        let is_known = |of: &&Path| of.to == path.to && of.protocol == path.protocol;
+        let is_known = |known: &&Path| known.to == path.to && known.protocol == path.protocol;
         if !targets.iter().any(is_known) {
             targets.push(path);
         }
@@ -218,7 +218,7 @@ fn paths(page: &mut Page, paths: &[Path]) {
     page.grid(&head, &rows);
 }
 
-/// Returns what happens to connections in one word, with the share of those that fail.
+/// Returns the fate of connections in one word, with the share that fails.
 fn end(path: &Path) -> String {
     match path.fate {
         Fate::Partly if path.failing > 0.0 => format!("{:.0}% fail", path.failing * 100.0),
@@ -231,13 +231,15 @@ fn endpoints(page: &mut Page, endpoints: &[EndpointRow]) {
         return;
     }
     page.line("");
-    let row = |of: &EndpointRow| {
-        let state = of.state.map_or_else(String::new, |state| state.to_string());
+    let row = |row: &EndpointRow| {
+        let state = row
+            .state
+            .map_or_else(String::new, |state| state.to_string());
         vec![
-            of.address.to_string(),
+            row.address.to_string(),
             state,
-            of.node.clone().unwrap_or_default(),
-            of.pod.clone().unwrap_or_default(),
+            row.node.clone().unwrap_or_default(),
+            row.pod.clone().unwrap_or_default(),
         ]
     };
     let rows: Vec<_> = endpoints.iter().take(MOST_SHOWN).map(row).collect();

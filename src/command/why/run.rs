@@ -28,7 +28,7 @@ use kpx_node::evidence::Evidence;
 use kpx_node::net::Proto;
 use kpx_node::node::NodeSnapshot;
 
-/// The output formats of an answer, beside the common ones.
+/// The output formats of an answer, in addition to the common ones.
 const FORMATS: &[Extra<WhyReport>] = &[("picture", picture), ("svg", svg)];
 
 pub(in crate::command) async fn run(
@@ -59,7 +59,7 @@ pub(in crate::command) async fn of(session: &Session, target: &str) -> Result<Wh
     why_on(session, &WhyArgs::of(target)).await
 }
 
-/// Returns what is read of the nodes to which connections go: all that an answer reads.
+/// Returns the items to read of the nodes to which connections go: all items of an answer.
 fn reading(args: &WhyArgs) -> Reading {
     let mut items = check::needs(&check::asked(None));
     items.extend(why::needs());
@@ -70,7 +70,7 @@ fn reading(args: &WhyArgs) -> Reading {
     }
 }
 
-/// Returns what finds the nodes with the endpoints of `asked`.
+/// Returns the function that finds the nodes with the endpoints of `asked`.
 fn touched(asked: Asked) -> impl Fn(&Evidence) -> BTreeSet<String> + Send + Sync + 'static {
     move |cluster| why::touched(&NodeSnapshot::new(cluster), &asked)
 }
@@ -104,7 +104,7 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
         Unanswered::Source(why) => no_source(&node, &why),
     })?;
     // In another namespace, the fix names it.
-    let is_none = |of: &Broken| matches!(&of.cause, Cause::NoService { elsewhere, .. } if elsewhere.is_empty());
+    let is_none = |broken: &Broken| matches!(&broken.cause, Cause::NoService { elsewhere, .. } if elsewhere.is_empty());
     let similar = match &asked {
         Asked::Service {
             namespace, name, ..
@@ -157,12 +157,13 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     })
 }
 
-/// Returns the command that decides an open question, and the machine to run it on: a real connection, or what reads more.
+/// Returns the command that decides an open question, and the machine to run it on: a real connection, or a command that
+/// reads more.
 fn decides(session: &Session, args: &WhyArgs, answer: &Answer) -> Option<(String, Option<String>)> {
     if answer.fate != Fate::Unknown || answer.fix.is_some() || session.one_of_several {
         return None;
     }
-    let is_open = |of: &&why::Path| of.fate == Fate::Unknown && of.protocol != Proto::Sctp;
+    let is_open = |path: &&why::Path| path.fate == Fate::Unknown && path.protocol != Proto::Sctp;
     let tries = args.probe.is_none() && answer.paths.iter().any(|path| is_open(&path));
     let next = if tries {
         let words = ["why", args.target.as_str(), "--probe"].map(str::to_owned);
@@ -231,7 +232,7 @@ async fn probes(
     Ok(probes)
 }
 
-/// Returns what happens to connections such as that of a probe, if it failed.
+/// Returns the fate of connections such as the probe's, if it failed.
 fn failed(row: &ProbeRow, protocol: Proto) -> Option<Fate> {
     match row.result {
         ProbeEnd::Answered => None,

@@ -16,7 +16,7 @@ use kpx_judge::verdict::{Client, Failing, Fate, client_names};
 pub(crate) struct FailingService {
     /// The Service, as `NAMESPACE/NAME`.
     pub service: String,
-    /// What happens to its connections.
+    /// The fate of its connections.
     pub fate: Fate,
     /// The clients whose connections fail.
     pub clients: Vec<Client>,

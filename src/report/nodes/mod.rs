@@ -15,11 +15,11 @@ use crate::render::{Origin, Page, Report, Tone, line_of_several};
 use kpx_node::words::number_of;
 use names::Nodes;
 
-/// What the reports of several nodes have in common, and what differs.
+/// The common part of the reports of several nodes, and the differences.
 pub(crate) trait Together: Serialize {
     /// The report of one node.
     type Of: Report;
-    /// What is kept of it.
+    /// The part of it that is kept.
     type Part: Send + 'static;
 
     /// Returns what is kept of `report`.
@@ -34,7 +34,7 @@ pub(crate) trait Together: Serialize {
     /// Returns the number of nodes in each state, with its words, in the order of the title: `(3, "healthy")`.
     fn states(&self) -> Vec<(usize, &'static str)>;
 
-    /// Returns the exit status of the comparison, beside those of the nodes.
+    /// Returns the exit status of the comparison, in addition to the nodes' own.
     fn exit(&self) -> u8 {
         CLEAN
     }
@@ -57,10 +57,10 @@ pub(crate) struct NodesReport<T> {
     /// Why more nodes are missing, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
-    /// What the nodes have in common, and what differs.
+    /// The part that the nodes have in common, and the differences.
     #[serde(flatten)]
     pub together: T,
-    /// Whose states were read.
+    /// The origins of the states.
     #[serde(skip)]
     pub origins: Vec<Origin>,
     #[serde(skip)]

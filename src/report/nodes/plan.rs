@@ -15,7 +15,7 @@ use kpx_node::words::number_of;
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PlanOfNodes {
-    /// The groups: those that failed first, then those of the fewest nodes.
+    /// The groups: failed ones first, then by the number of nodes, fewest first.
     pub groups: Vec<Group>,
     #[serde(skip)]
     found: BTreeMap<Part, Nodes>,
@@ -32,7 +32,7 @@ pub(crate) struct Group {
     pub part: Part,
 }
 
-/// What is kept of a node's report.
+/// The part of a node's report that is kept.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Part {

@@ -111,8 +111,8 @@ impl Rows {
             })
             .collect();
         all.sort_by(|a, b| {
-            let odd = |of: &Differing| {
-                let rare = of.values.iter().rev().skip(1);
+            let odd = |differing: &Differing| {
+                let rare = differing.values.iter().rev().skip(1);
                 rare.map(|value| value.nodes.len()).sum::<usize>()
             };
             (odd(a), &a.row).cmp(&(odd(b), &b.row))
@@ -152,13 +152,13 @@ mod tests {
     }
 
     fn text(rows: &Rows) -> Vec<String> {
-        let value = |of: &ValueOf| {
-            let value = of.value.as_deref().unwrap_or("none");
-            format!("{value} on {}", of.nodes.all())
+        let value = |entry: &ValueOf| {
+            let value = entry.value.as_deref().unwrap_or("none");
+            format!("{value} on {}", entry.nodes.all())
         };
-        let row = |of: &Differing| {
-            let values: Vec<_> = of.values.iter().map(value).collect();
-            format!("{}: {}", of.row, values.join("; "))
+        let row = |differing: &Differing| {
+            let values: Vec<_> = differing.values.iter().map(value).collect();
+            format!("{}: {}", differing.row, values.join("; "))
         };
         rows.differing().iter().map(row).collect()
     }

@@ -31,7 +31,7 @@ pub(crate) struct PacketsReport {
     pub differences: Vec<Row>,
     /// Packets to Services that rules of other software stop or send elsewhere.
     pub foreign: Vec<Row>,
-    /// What could not be compared.
+    /// The parts that could not be compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<Unknown>,
     /// Limits of the comparison, as sentences.
@@ -46,18 +46,18 @@ pub(crate) struct PacketsReport {
 pub(crate) struct Row {
     /// The harm.
     pub harm: Harm,
-    /// What they are sent to, as text.
+    /// Their destination, as text.
     pub target: String,
     /// The Services, where several are one row.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<String>,
-    /// What the difference means to those who send such packets.
+    /// The meaning of the difference for the senders of such packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meaning: Option<&'static str>,
     /// The number of connections now whose first packet is one of these; unset if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uses: Option<usize>,
-    /// Where they enter: `pod`, `host`, `outside`.
+    /// The place where they enter: `pod`, `host`, `outside`.
     pub from: Vec<&'static str>,
     /// The number of classes.
     pub classes: usize,
@@ -152,7 +152,7 @@ pub(crate) struct RuleRow {
     pub table: String,
     /// The chain; empty for IPVS.
     pub chain: String,
-    /// The rule, or the effect of what has no rule.
+    /// The rule, or the effect of a step without a rule.
     pub rule: String,
 }
 
@@ -165,9 +165,9 @@ impl PacketsReport {
         } else {
             ["", &expected]
         };
-        let row = |of: &Proved| Row::new(of, options, modes, is_other_mode);
+        let row = |proved: &Proved| Row::new(proved, options, modes, is_other_mode);
         // No option omits the rules of others.
-        let foreign = |of: &Proved| Row::new(of, options, ["", ""], false);
+        let foreign = |proved: &Proved| Row::new(proved, options, ["", ""], false);
         let mut report = Self {
             mode: Some(mode),
             is_other_mode,
@@ -193,7 +193,7 @@ impl PacketsReport {
         report
     }
 
-    /// Reports that packets cannot be compared, and why; `hint` is what to do about it.
+    /// Reports that packets cannot be compared, and why; `hint` is the advice.
     pub(crate) fn nothing(mode: Option<Mode>, gap: Gap, hint: &str) -> Self {
         let what = mode.map_or_else(
             || "the mode".to_owned(),

@@ -25,7 +25,7 @@ const fn word(harm: Harm) -> &'static str {
 }
 
 impl FateRow {
-    /// Returns the text that says most: if every packet is stopped, by what.
+    /// Returns the most telling text: if every packet is stopped, the reason.
     fn shown(&self) -> &str {
         match self.ways.as_slice() {
             [

@@ -1,4 +1,4 @@
-//! How a difference becomes a row: which rule decides, and what the difference means.
+//! How a difference becomes a row: the rule that decides, and the meaning of the difference.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -79,7 +79,7 @@ impl Row {
 }
 
 impl FateRow {
-    /// Returns the row of the first of `fates`, beside the other.
+    /// Returns the row of the first of `fates`, compared with the other.
     fn new([fate, other]: [&Fate; 2], trace: &[Outcome]) -> Self {
         let way = |way: &Way| WayRow {
             verdict: way.verdict,
@@ -104,7 +104,7 @@ impl FateRow {
     }
 }
 
-/// Returns what a difference between modes means to those who send the packets.
+/// Returns the meaning of a difference between modes to the senders of the packets.
 fn meaning(difference: &Difference) -> Option<&'static str> {
     let outside = difference
         .entries
@@ -130,15 +130,15 @@ fn meaning(difference: &Difference) -> Option<&'static str> {
             "the mode accepts NodePorts at other addresses, see nodePortAddresses"
         }
         (Target::Service(..) | Target::NodePort(_), Harm::Misled) => {
-            "the mode applies the traffic policy to other clients"
+            "the modes apply the traffic policy to different clients"
         }
         _ => return None,
     })
 }
 
-/// Returns those of `outcomes` that stop the packet, or all if none does.
+/// Returns the outcomes that stop the packet, or all if none does.
 fn stopped(outcomes: &[Outcome]) -> Vec<Outcome> {
-    let stops = |of: &&Outcome| matches!(of.verdict, Verdict::Drop | Verdict::Reject);
+    let stops = |outcome: &&Outcome| matches!(outcome.verdict, Verdict::Drop | Verdict::Reject);
     let found: Vec<_> = outcomes.iter().filter(stops).cloned().collect();
     if found.is_empty() {
         outcomes.to_vec()

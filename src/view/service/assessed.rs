@@ -1,4 +1,4 @@
-//! What is wrong with a Service: its drift, the doctor's findings, and where packets to it end.
+//! The problems of a Service: its drift, the doctor's findings, and where packets to it end.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use kpx_node::owner::PortName;
 /// The clients whose packets are traced.
 const CLIENTS: [Client; 3] = [Client::Pod, Client::Host, Client::Outside];
 
-/// What is wrong with a Service.
+/// The problems of a Service.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -62,7 +62,7 @@ pub(crate) struct Undecided {
     pub(crate) reason: String,
 }
 
-/// Where packets from one kind of client end.
+/// The end of packets from one kind of client.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -86,7 +86,7 @@ pub(crate) struct Traced {
 pub(crate) struct End {
     /// `ADDRESS:PORT/PROTOCOL`
     pub(crate) to: Vec<String>,
-    /// What happens to the connections.
+    /// The fate of the connections.
     pub(crate) fate: Fate,
     /// The endpoints that packets are sent to.
     pub(crate) backends: Vec<SocketAddr>,
@@ -95,7 +95,7 @@ pub(crate) struct End {
 }
 
 impl Page {
-    /// Adds what is wrong with the Service of `rows`; `outcomes` are those of the doctor's checks on `node`.
+    /// Adds the problems of the Service of `rows`; `outcomes` are those of the doctor's checks on `node`.
     pub(crate) fn assess<'n>(
         &mut self,
         node: &'n NodeSnapshot<'n>,
@@ -209,8 +209,8 @@ fn traced(client: Client, answer: Result<&Answer, &String>, ports: &BTreeSet<Str
     for path in ours().filter(|path| path.client == client) {
         from.get_or_insert_with(|| path.from.clone());
         let end = End::of(path);
-        let is_same = |of: &&mut End| {
-            (of.fate, &of.backends, &of.reason) == (end.fate, &end.backends, &end.reason)
+        let is_same = |other: &&mut End| {
+            (other.fate, &other.backends, &other.reason) == (end.fate, &end.backends, &end.reason)
         };
         match ends.iter_mut().find(is_same) {
             Some(same) => same.to.extend(end.to),
@@ -229,7 +229,7 @@ fn traced(client: Client, answer: Result<&Answer, &String>, ports: &BTreeSet<Str
         };
         return Traced::nothing(client, why, is_unknown);
     }
-    // Those that work come last.
+    // Ends of connections that work come last.
     ends.sort_by_key(|end| std::cmp::Reverse(end.fate));
     Traced {
         client,

@@ -23,7 +23,7 @@ pub(crate) struct Part {
     pub(crate) object: String,
     /// The destination, members or endpoint that it serves; `null` for all those that lead to it.
     pub(crate) serves: Option<String>,
-    /// What it does with a packet; `null` where it only lists the destination.
+    /// Its effect on a packet; `null` if it only lists the destination.
     pub(crate) does: Option<Does>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
     Address,
 }
 
-/// What an object does with a packet.
+/// The effect of an object on a packet.
 #[derive(Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "value")]
@@ -52,7 +52,7 @@ pub(crate) enum Does {
     Rejects,
     /// Drops it.
     Drops,
-    /// What the rule says.
+    /// The text of the rule.
     Rule(String),
     /// Chooses one of the Service's endpoints.
     Balances,
@@ -72,7 +72,7 @@ pub(crate) enum Does {
         scheduler: String,
         /// The real servers that accept connections.
         to: Vec<String>,
-        /// Those that accept no new ones.
+        /// The real servers that accept no new ones.
         draining: Vec<String>,
     },
 }
@@ -88,7 +88,7 @@ pub(super) fn parts(joined: Joined<'_, '_>, name: &str, gaps: &mut Gaps) -> Opti
         },
         ..joined
     };
-    // Notes are for a view that is asked for.
+    // Notes are only for a requested view.
     let mut own = Gaps::default();
     let mut parts = Vec::new();
     match joined.relevant.current()? {
@@ -128,7 +128,7 @@ pub(super) fn parts(joined: Joined<'_, '_>, name: &str, gaps: &mut Gaps) -> Opti
     is_known.then_some(parts)
 }
 
-/// Where the tree says that an object is in kube-proxy's nftables table.
+/// The prefix in the tree for objects in kube-proxy's nftables table.
 const NFT: &str = "nft kube-proxy ";
 
 fn is_of_nft(node: &Node) -> bool {
@@ -205,7 +205,7 @@ fn chains(owners: &Owners, shows_all: bool, node: &Node, parts: &mut Vec<Part>) 
     }
 }
 
-/// Returns what a chain of a Service does; `None` for a chain that all Services share.
+/// Returns the effect of a chain of a Service; `None` for a chain that all Services share.
 fn does(chain: &str) -> Option<Does> {
     let prefix = match hashed(chain) {
         Some((prefix, _)) => prefix,

@@ -1,4 +1,4 @@
-//! A Service's page: what the API and this node know of one Service.
+//! A Service's page: the state of one Service in the API and on this node.
 
 pub(crate) mod assessed;
 pub(crate) mod form;
@@ -25,7 +25,7 @@ pub(crate) struct Page {
     pub(crate) spec: Option<Spec>,
     /// `null` if unknown.
     pub(crate) endpoints: Option<Vec<Endpoint>>,
-    /// What implements it in the mode in force; `null` if unknown.
+    /// The objects that implement it in the mode in force; `null` if unknown.
     pub(crate) form: Option<Vec<form::Part>>,
     /// Empty for a Service without NodePorts.
     pub(crate) node_ports: Vec<nodeports::Row>,
@@ -33,12 +33,12 @@ pub(crate) struct Page {
     pub(crate) affinity: Vec<affinity::Row>,
     /// `null` if unknown.
     pub(crate) connections: Option<Vec<conntrack::Count>>,
-    /// What is wrong with it; absent where only the rows of several nodes are compared.
+    /// Its problems; absent if only the rows of several nodes are compared.
     #[serde(flatten)]
     pub(crate) assessed: Option<Assessed>,
 }
 
-/// What decides how packets to the Service are treated, beside its addresses.
+/// The settings, except addresses, that decide how packets to the Service are handled.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -49,7 +49,7 @@ pub(crate) struct Spec {
     /// Seconds that a client keeps its backend; `null` without session affinity.
     pub(crate) affinity_seconds: Option<u32>,
     pub(crate) traffic_distribution: Option<String>,
-    /// Prefixes of the clients that the load balancer lets in; empty for all.
+    /// Prefixes of the clients that the load balancer admits; empty for all.
     pub(crate) source_ranges: Vec<String>,
     /// Labels of its pods; `null` if its endpoints are managed by hand, or if a text does not show them.
     pub(crate) selector: Option<BTreeMap<String, String>>,
@@ -90,7 +90,7 @@ pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Opt
             service.metadata.namespace == *first.namespace && service.metadata.name == *first.name
         })
     });
-    // An address selects the Service, but not what the other views have of it.
+    // An address selects the Service, but not its objects in other views.
     let whole = format!("{}/{}", first.namespace, first.name);
     let name = if asked.contains('/') { asked } else { &whole };
     let of = |view| {

@@ -127,7 +127,7 @@ fn random(rule: &Rule<'_>) -> Option<f64> {
     })
 }
 
-/// Returns the matches and the target of a rule, without those that the tree shows in other fields.
+/// Returns the matches and the target of a rule, without the parts that the tree shows in other fields.
 fn words(rule: &Rule<'_>) -> String {
     let mut text = String::new();
     for of in &rule.matches {

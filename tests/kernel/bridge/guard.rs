@@ -13,7 +13,7 @@ use crate::kernel::stand_in::{self, KubeProxy};
 /// How long kube-proxy has no rules.
 const GAP: Duration = Duration::from_secs(12);
 
-/// Within which time the guard must have seen what it waits for.
+/// The time within which the guard must have seen what it waits for.
 const SOON: Duration = Duration::from_secs(20);
 
 impl Node {
@@ -21,7 +21,7 @@ impl Node {
         self.netns.run("nft list tables").contains("kpx-bridge")
     }
 
-    /// What `kpx migrate` holds while it lives.
+    /// The lock that `kpx migrate` holds while it lives.
     fn lock(&self) -> Live {
         let options = Options {
             root: self.root.path().to_owned(),

@@ -15,7 +15,7 @@ pub(crate) fn lease() -> Lease {
     Lease::of(Duration::from_secs(3600))
 }
 
-/// What was recorded as `name` of a node in `mode`.
+/// The recorded evidence `name` of a node in `mode`.
 pub(crate) fn recorded(name: &str, mode: Mode) -> Evidence {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("testdata/nodes")

@@ -5,7 +5,7 @@ use crate::kernel::ipvs::unload;
 use crate::kernel::netns::run;
 use crate::kernel::trace::recording::Recording;
 
-/// What is true of the recorded cluster, of its configuration, of the mode, and of a kernel as it comes.
+/// Checks that fail on the recorded cluster, its configuration, the mode, and a default kernel.
 const HEALTHY: &[&str] = &[
     "AP01", "AP04", "AP06", "AP07", "DP01", "DP08", "IS01", "KP09", "KP12", "KP21", "SY11",
 ];
@@ -223,7 +223,7 @@ fn node() -> Node {
     // The bridge's address would be one for NodePorts, which the recorded node did not have.
     let node = Node::new("full-ipvs", "modprobe ip_vs; ip addr flush dev cni0");
     Recording::named("full-ipvs").restore(&node.netns);
-    // Those of IPVS are there only once it is loaded.
+    // Settings of IPVS exist only once it is loaded.
     node.bash("the settings", &node.settings());
     node.bash(
         "what is restored",

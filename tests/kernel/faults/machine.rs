@@ -1,8 +1,8 @@
-//! Faults beside the rules: settings, sockets, connections, kube-proxy itself.
+//! Faults outside of the rules: settings, sockets, connections, kube-proxy itself.
 
 use super::{Fault, Node, findings, printed, through};
 
-/// What is true of the recorded cluster and of its configuration.
+/// Checks that fail on the recorded cluster and its configuration.
 const HEALTHY: &[&str] = &[
     "AP01", "AP04", "AP06", "AP07", "DP08", "KP09", "KP12", "KP21",
 ];

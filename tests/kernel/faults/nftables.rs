@@ -2,7 +2,7 @@
 
 use super::{Fault, Node, some, through};
 
-/// What is true of the recorded cluster and of its configuration.
+/// Checks that fail on the recorded cluster and its configuration.
 const HEALTHY: &[&str] = &[
     "AP01", "AP04", "AP06", "AP07", "DP08", "KP09", "KP12", "KP21",
 ];

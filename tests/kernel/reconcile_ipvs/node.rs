@@ -20,14 +20,14 @@ use crate::kernel::netns::Netns;
 
 const BIN: &str = env!("CARGO_BIN_EXE_kpx");
 
-/// Where the bundle called `recording` is.
+/// Returns the path of the bundle `recording`.
 pub(crate) fn data(recording: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("testdata/nodes")
         .join(recording)
 }
 
-/// What a run of kpx said, and its exit status.
+/// The output of a run of kpx, and its exit status.
 pub(crate) struct Ran {
     pub(crate) text: String,
     pub(crate) code: Option<i32>,
@@ -184,7 +184,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What is in `netns`.
+    /// Reads the state of `netns`.
     pub(crate) fn of(netns: &Netns) -> Self {
         let sysctls: String = SYSCTLS
             .iter()
@@ -256,7 +256,7 @@ const LAYERS: &[Layer] = &[
     Layer::Sysctl,
 ];
 
-/// What follows a step that fails.
+/// The events after a step that fails.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Then {
     /// kpx takes back what it did.

@@ -114,7 +114,7 @@ fn open(to: SocketAddr) -> io::Result<(TcpStream, IpAddr)> {
     Ok((stream, pod))
 }
 
-/// Says which pod it is, in 16 bytes, and sends back what it gets.
+/// Sends the name of its pod, in 16 bytes, and sends back what it gets.
 fn answer(mut stream: TcpStream) {
     let pod = stream.local_addr().unwrap().ip().to_string();
     if stream.write_all(format!("{pod:<16}").as_bytes()).is_err() {

@@ -1,4 +1,4 @@
-//! What happens inside the networks of pods.
+//! Faults inside the networks of pods.
 
 use std::process::{Child, Stdio};
 

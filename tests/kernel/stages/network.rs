@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::kernel::netns::Netns;
 use crate::kernel::render;
 
-/// What is read live.
+/// The items that are read live.
 const ITEMS: &[Item] = &[
     Item::KernelRelease,
     Item::IptablesVersion,
@@ -56,7 +56,7 @@ pub(super) struct Network {
     /// A pod of the other node, which nothing but its address is known of.
     _far: Netns,
     objects: Evidence,
-    /// Whether the networks of pods are read, which are those of processes.
+    /// Whether the networks of pods, which are networks of processes, are read.
     pub(super) reads_pods: bool,
 }
 
@@ -177,7 +177,8 @@ impl Network {
         }
     }
 
-    /// Makes a fault with which `service` fails, which kpx must say in `words`, and whose fix, as printed, must help.
+    /// Makes a fault with which `service` fails. The answer of kpx must have `words`, and its fix, as printed, must
+    /// help.
     pub(super) async fn fails(&self, about: &str, fault: &str, service: &str, words: &[&str]) {
         self.agree(&format!("before {about}")).await;
         self.shell(fault);

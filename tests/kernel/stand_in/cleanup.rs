@@ -1,6 +1,6 @@
-//! What kube-proxy removes of other modes when it starts: all of both in nftables mode, its own table in the others, and
-//! nothing between iptables and ipvs. As 1.36 does it, with its gaps: jumps without a comment, counters, and the sets of
-//! IPv6 stay, and a table whose chains something else still names stays whole.
+//! The objects of other modes that kube-proxy removes when it starts: all of both in nftables mode, its own table in the
+//! others, and nothing between iptables and ipvs. As 1.36 does it, with its gaps: jumps without a comment, counters, and
+//! the sets of IPv6 stay, and a table whose chains something else still names stays whole.
 
 use kpx_node::backend::Mode;
 

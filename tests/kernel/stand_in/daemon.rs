@@ -34,7 +34,7 @@ const NODE: &[Item] = &[
     Item::Sysctl,
 ];
 
-/// What it reads of the cluster.
+/// The items of the cluster that it reads.
 const CLUSTER: &[Item] = &[
     Item::Services,
     Item::EndpointSlices,
@@ -162,7 +162,7 @@ impl Proxy {
     }
 }
 
-/// Where the cluster's objects are.
+/// The source of the cluster's objects.
 enum Cluster {
     Bundle(PathBuf),
     Server(PathBuf),

@@ -87,7 +87,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // What it started itself, a tool that was just at work, may need a moment to end.
+        // A tool that it started itself and that was just at work may need a moment to end.
         let begin = Instant::now();
         while let Err(error) = fs::remove_dir(&self.0) {
             let busy = error.kind() == ErrorKind::ResourceBusy;
@@ -115,7 +115,7 @@ impl KubeProxy {
         let child = netns.inside(|| {
             process::Command::new(&program)
                 .arg0("kube-proxy")
-                // What is behind the dashes is for kube-proxy; the test program takes it for the name of a test.
+                // Words behind the dashes are for kube-proxy; the test program takes them for the name of a test.
                 .args(["--ignored", "--exact", "--nocapture", "--test-threads=1"])
                 .arg("kernel::stand_in::tests::kube_proxy_answers_and_leaves_its_rules")
                 .args(["--", "--hostname-override=node1"])

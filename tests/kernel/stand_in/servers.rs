@@ -1,4 +1,4 @@
-//! What kube-proxy answers on its two ports.
+//! The answers of kube-proxy on its two ports.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::fake_api::{Server, reply};
 
-/// What there is to tell.
+/// The state that the answers show.
 #[derive(Debug)]
 pub(super) struct Status {
     pub(super) mode: Mode,

@@ -104,7 +104,7 @@ fn ensure_jumps(family: Family, rules: &str) {
             .into_iter()
             .find(|t| t.name == table.name);
         let there = there.unwrap_or_default();
-        // Those of Services are made with their rules.
+        // Sets of Services are made with their rules.
         let chains = table.chains.iter().filter(|chain| {
             !there.chains.contains(chain) && !HASHED.iter().any(|start| chain.starts_with(start))
         });
@@ -217,7 +217,7 @@ fn ipvs(family: Family, text: &dyn Fn(Part) -> String) {
     feed("ipvsadm --restore", &drained(&wanted, &have));
 
     sync_members(family, &sets, &members);
-    // What the iptables mode left behind stays.
+    // Leftovers of the iptables mode stay.
     restore(family, &rules, &[]);
     let superfluous = bound
         .iter()

@@ -159,7 +159,7 @@ fn vm_in_mode_ipvs_it_writes_what_was_recorded() {
     );
     let rules = left.rules.concat();
     assert!(!rules.iter().any(|rule| rule.contains("KUBE")), "{rules:?}");
-    // What the real one forgets, too.
+    // The real one forgets it, too.
     assert!(
         left.sets.iter().all(|line| line.contains(" KUBE-6-")),
         "{:?}",

@@ -9,7 +9,7 @@ use super::judge::{Judge, flow};
 use super::network::Network;
 use super::recording::{Recording, Target};
 
-/// What packets are sent to; `Proto::Icmp` stands for a ping of either family.
+/// The destinations of packets; `Proto::Icmp` stands for a ping of either family.
 const TARGETS: &[(&str, u16, Proto)] = &[
     ("10.0.2.15", 22, Proto::Tcp),
     ("10.0.2.15", 0, Proto::Icmp),

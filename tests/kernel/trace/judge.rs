@@ -1,4 +1,4 @@
-//! Compares what kpx says with what the kernel does.
+//! Compares the answers of kpx with the kernel.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use super::network::{Network, Source};
 use super::recording::{Recording, Target};
 use super::send::{Order, Seen, Sender, Sent};
 
-/// What a live trace looks at.
+/// The items that a live trace reads.
 const ITEMS: &[Item] = &[
     Item::IptablesVersion,
     Item::Iptables4,
@@ -50,7 +50,7 @@ pub(crate) struct Judge<'n> {
     turns: bool,
     /// Of how many flows one is judged.
     one_in: usize,
-    /// Whether kpx may leave open what happens: what the kernel does must then be one of the ways.
+    /// Whether kpx may leave the fate open: the kernel's must then be one of the ways.
     open: bool,
 }
 
@@ -107,7 +107,7 @@ impl<'n> Judge<'n> {
         flows
     }
 
-    /// Returns how many flows there are, and what is said of those that kpx and the kernel disagree about.
+    /// Returns the number of flows, and a line on each about which kpx and the kernel disagree.
     pub(crate) fn differences(&self) -> (usize, Vec<String>) {
         let snapshot = NodeSnapshot::new(&self.evidence);
         let worlds = Family::BOTH.map(|family| World::whole(&snapshot, family));

@@ -1,4 +1,4 @@
-//! What two modes do with the same packets: the kernel has the rules of one, then those of the other.
+//! The same packets in two modes: the kernel has the rules of one, then the rules of the other.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

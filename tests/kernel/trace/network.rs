@@ -44,7 +44,7 @@ pub(crate) enum Place {
     Outside,
 }
 
-/// Where a packet is sent from.
+/// The source of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
     pub(crate) place: Place,

@@ -1,4 +1,4 @@
-//! What a recording offers: rules to restore, and addresses to send to.
+//! The parts of a recording: rules to restore, and addresses to send to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ pub(crate) struct Recording {
     dir: PathBuf,
 }
 
-/// Which iptables the rules are restored by.
+/// The iptables that restores the rules.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Store {
     Nft,
@@ -45,7 +45,7 @@ const NODE: [&str; 5] = [
     "::1",
 ];
 
-/// What no Service offers: unused ports, addresses, pods themselves.
+/// Destinations of no Service: unused ports, addresses, pods themselves.
 const OTHERS: &[(&str, u16, Proto)] = &[
     ("10.96.0.1", 9999, Proto::Tcp),
     ("10.96.0.10", 9999, Proto::Udp),

@@ -1,4 +1,4 @@
-//! Sends first packets of connections, and finds out what became of each.
+//! Sends first packets of connections, and finds out how each ends.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -20,7 +20,7 @@ const PORTS: std::ops::Range<u16> = 33_000..65_000;
 /// TCP asks again after a second; by then all must be over, or a dropped request may get through after all.
 const PATIENCE: Duration = Duration::from_millis(900);
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Seen {
     /// Got through: its last destination, and its last source.
@@ -31,7 +31,7 @@ pub(crate) enum Seen {
     Drop,
 }
 
-/// A packet that was sent, and what became of it.
+/// A packet that was sent, and its fate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) from: SocketAddr,
@@ -53,7 +53,7 @@ struct Connection {
     error: Option<io::Error>,
 }
 
-/// Sends what is ordered; returns what became of it, in the same order.
+/// Sends the ordered packets; returns their fates, in the same order.
 pub(crate) struct Sender<'n> {
     network: &'n Network,
     port: u16,
@@ -177,7 +177,7 @@ impl Connection {
     fn refusal(&self) -> Option<Seen> {
         let late = self.socket.take_error().unwrap();
         let error = late.as_ref().or(self.error.as_ref())?;
-        // What OUTPUT drops without an answer.
+        // OUTPUT drops without an answer.
         let dropped = error.raw_os_error() == Some(Errno::EPERM as i32);
         Some(if dropped { Seen::Drop } else { Seen::Reject })
     }
@@ -194,7 +194,7 @@ fn seen(
         return Seen::Drop;
     };
     let (to, source) = (entry.reply.source, entry.reply.destination);
-    // What the node sends to itself is tracked once it leaves, and may be dropped when it comes in.
+    // A packet of the node to itself is tracked once it leaves, and may be dropped when it enters.
     let arrived = match target.proto {
         Proto::Tcp | Proto::Icmp | Proto::Icmpv6 => !entry.unreplied,
         _ => got.contains(&source),

@@ -1,4 +1,4 @@
-//! What listens in a pod: says its name, and sends back what it gets.
+//! The server in a pod: it sends its name, and sends back what it gets.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{Kind, Line, Pace, Report, Traffic, World};
 use crate::kernel::stand_in::KubeProxy;
 
-/// Restarts kube-proxy in `mode` under traffic, with a first sync of 30 seconds and a bridge over it; returns what became
-/// of the traffic, and when the bridge was taken down.
+/// Restarts kube-proxy in `mode` under traffic, with a first sync of 30 seconds and a bridge over it; returns the fate of
+/// the traffic, and when the bridge was removed.
 fn over_a_bridge(
     world: &World,
     from: KubeProxy,
@@ -69,7 +69,7 @@ fn vm_into_and_out_of_ipvs_no_new_connection_fails_and_sockets_that_stay_go_on()
         assert_eq!(report.failed(Line::is_new), 0, "{report}");
         let out = mode == "nftables";
         for line in report.of(|line| line.kind == Kind::LongTcp) {
-            // What goes through a virtual server ends with it, and begins again at once.
+            // A connection through a virtual server ends with it, and begins again at once.
             assert!(line.failures.len() <= usize::from(out), "{line}\n{report}");
         }
         for line in report.of(|line| line.kind == Kind::LongUdp) {

@@ -1,4 +1,4 @@
-//! What a client does, again and again, and what it notes.
+//! The loop of a client, and its notes.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -126,7 +126,7 @@ impl Client<'_> {
             if ended.is_err() {
                 tcp = None;
             }
-            // What fails before it was there is not broken: the rules may be on their way.
+            // A connection that fails before it was established is not broken: the rules may be on their way.
             if served || ended.is_ok() {
                 line.note(start - self.begin, start.elapsed(), ended);
             }
@@ -155,10 +155,10 @@ struct Ports {
     next: &'static AtomicU16,
 }
 
-/// Which of its ports each client takes next. A client of the next run goes on where the last one ended, because the
-/// node still remembers the ports before: conntrack leads a datagram to the endpoint of its predecessor for 30 s, and
-/// when IPVS forgets a connection, conntrack is made to forget whatever is by then between the same addresses and ports
-/// (`ip_vs_conn_drop_conntrack`), ten seconds after the end of the old one.
+/// The index of the port that each client takes next. A client of the next run goes on where the last one ended,
+/// because the node still remembers the ports before: conntrack leads a datagram to the endpoint of its predecessor for
+/// 30 s, and when IPVS forgets a connection, conntrack is made to forget whatever is by then between the same addresses
+/// and ports (`ip_vs_conn_drop_conntrack`), ten seconds after the end of the old one.
 static NEXT: [AtomicU16; PLACES.len() * TARGETS.len() * Kind::ALL.len() * 2] =
     [const { AtomicU16::new(0) }; _];
 
@@ -188,7 +188,7 @@ impl Ports {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         for _ in 0..self.count {
-            // What is counted past the end of u16 begins anew, somewhere in the middle.
+            // A counter past the end of u16 begins anew, somewhere in the middle.
             let port = self.first + self.next.fetch_add(1, Ordering::Relaxed) % self.count;
             let socket = Socket::new(Domain::for_address(target), kind.nonblocking(), None)?;
             if target.is_ipv6() {

@@ -1,4 +1,4 @@
-//! Real traffic through a node while something is done to it, and what became of each connection.
+//! Real traffic through a node while the node is changed, and the fate of each connection.
 //!
 //! ```text
 //! let world = World::new("iptables");                 // namespaces, backends, the folder of a kube-proxy
@@ -48,14 +48,14 @@ const PODS: [(&str, &str, &str); 3] = [
     ("10.244.2.21", "fd00:10:244:2::21", "node2"),
 ];
 
-/// Where clients go: what it is, and its addresses.
+/// The targets of clients: their kind, and their addresses.
 const TARGETS: [(&str, &str, &str); 3] = [
     ("ClusterIP", "10.100.9.1:80", "[fd00:10:96::901]:80"),
     ("NodePort", "10.0.2.15:30980", "[fd00:10:0:2::15]:30980"),
     ("external", "203.0.113.90:80", "[2001:db8:99::90]:80"),
 ];
 
-/// Where clients are.
+/// The places of clients.
 const PLACES: [&str; 3] = ["pod", "host", "outside"];
 
 /// A process; ended when dropped.
@@ -219,7 +219,7 @@ fn append(folder: &Path, file: &str, objects: Vec<Value>) {
     replace(&file, &list.to_string());
 }
 
-/// What is to end.
+/// The clients that must end.
 #[derive(Debug, Default)]
 struct Ends {
     all: AtomicBool,
@@ -278,7 +278,7 @@ impl Traffic {
         self.ends.long.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all clients; returns what became of their connections.
+    /// Ends all clients; returns the fate of their connections.
     pub(crate) fn stop(self) -> Report {
         self.ends.all.store(true, Ordering::Relaxed);
         let threads = self.threads.into_iter();

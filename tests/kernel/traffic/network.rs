@@ -66,8 +66,8 @@ net.netfilter.nf_conntrack_tcp_timeout_close = 2
 net.netfilter.nf_conntrack_udp_timeout = 5
 ";
 
-/// What a CNI has on its nodes: pods leave the cluster under the node's address. Without a rule like this, the kernel stops
-/// to translate established connections of IPv6 when kube-proxy's own rules go: nothing else there asks for tracking.
+/// A rule of every CNI: pods leave the cluster under the node's address. Without a rule like this, the kernel stops to
+/// translate established connections of IPv6 when kube-proxy's own rules go: nothing else there asks for tracking.
 const CNI: &str = "
 table inet cni {
     chain postrouting {

@@ -1,4 +1,4 @@
-//! What became of connections.
+//! The fate of connections.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) struct Failure {
     pub(crate) reason: String,
 }
 
-/// What one client did at one target in one way.
+/// The connections of one client to one target in one way.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     /// `pod`, `host` or `outside`.
@@ -31,7 +31,7 @@ pub(crate) struct Line {
     pub(crate) kind: Kind,
     /// Connections, or exchanges on the one that stays.
     pub(crate) attempts: usize,
-    /// Those that failed; of a connection that stays, its end, and each vain attempt at another.
+    /// The failed ones; for a connection that stays, its end, and each vain attempt at another.
     pub(crate) failures: Vec<Failure>,
     /// The longest that succeeded.
     pub(crate) slowest: Duration,
@@ -121,7 +121,7 @@ pub(super) fn clashes() -> usize {
     failed.unwrap().try_into().unwrap()
 }
 
-/// What became of all connections.
+/// The fate of all connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(super) about: String,

@@ -1,5 +1,5 @@
-//! That the traffic notices what goes wrong, and kube-proxy's own switches of mode, driven by hand: what a migration has to
-//! be better than.
+//! Proves that the traffic notices faults, and measures kube-proxy's own switches of mode by hand: a migration must be
+//! better.
 
 use std::thread;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn what_goes_wrong_is_noticed() {
     proxy.stop();
 }
 
-/// Restarts kube-proxy in `mode`, under traffic, with a first sync of `first_sync`; returns what became of it.
+/// Restarts kube-proxy in `mode`, under traffic, with a first sync of `first_sync`; returns the fate of the traffic.
 fn switch(
     world: &World,
     from: KubeProxy,
@@ -95,7 +95,7 @@ fn long_into_nftables_and_back_new_connections_fail_for_a_first_sync() {
         proxy = next;
         report.busy();
         for line in report.of(Line::is_new) {
-            // What waits for its answer begins early, and fails late.
+            // A connection that waits for its answer begins early, and fails late.
             let outage = line.outage();
             assert!(outage > Duration::from_secs(2), "{mode}: {line}\n{report}");
             // A datagram may find what conntrack remembers of an earlier one from its port, for longer.

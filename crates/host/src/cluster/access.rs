@@ -421,7 +421,7 @@ async fn load(
     if let Some(name) = &user.impersonate {
         origin = format!("{origin}, as {name}");
     }
-    // The client would retry a failed read for minutes.
+    // The client library would retry a failed read for minutes.
     config.default_retry = false;
     config.connect_timeout = Some(options.timeout);
     config.write_timeout = Some(options.timeout);

@@ -65,7 +65,7 @@ fn build(config: &Config, names: Names) -> kube::Result<Client> {
     });
     let mut tcp = HttpConnector::new_with_resolver(resolve);
     tcp.enforce_http(false);
-    // Divided among the addresses of a name, so that one of them that does not answer leaves time for the others.
+    // Divided among the addresses of a name, so that an address without an answer leaves time for the others.
     tcp.set_connect_timeout(config.connect_timeout);
     let Some(proxy) = config.proxy_url.clone() else {
         return over(tcp, config);

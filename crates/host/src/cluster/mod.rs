@@ -381,7 +381,7 @@ async fn with_each<T>(
     first
 }
 
-/// Tries every way to access the API server in parallel; returns those that work.
+/// Tries every way to access the API server in parallel; returns the ways that work.
 async fn open(options: &Options) -> Result<Vec<Session>, Refusal> {
     let ways = access::find(options).await?;
     let tries = ways

@@ -70,8 +70,9 @@ struct Status {
 pub(super) async fn credential(plugin: &ExecConfig, limit: Duration) -> Result<Credential, String> {
     let key = key(plugin);
     let mut kept = KEPT.lock().await;
-    let lasts = |of: &Credential| {
-        of.expires
+    let lasts = |credential: &Credential| {
+        credential
+            .expires
             .is_none_or(|end| end.seconds - clock::now().seconds > MARGIN)
     };
     if let Some((_, known)) = kept.iter().find(|(of, known)| *of == key && lasts(known)) {

@@ -142,7 +142,7 @@ pub(crate) fn is_by_admission(message: &str) -> bool {
     (!why.is_empty() && !by_user) || message.contains("admission webhook \"")
 }
 
-/// Returns what to do about a pod on a node, or its Job, that admission control refuses with `message`.
+/// Returns the fix for a pod on a node, or its Job, that admission control refuses with `message`.
 pub(crate) fn refused_pod(message: &str) -> &'static str {
     if message.contains("error looking up service account") {
         "the service account of the pod does not exist: `kpx access migrate --manifest | kubectl apply -f -` creates \

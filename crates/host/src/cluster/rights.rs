@@ -16,7 +16,7 @@ use kpx_node::evidence::{Gap, Item};
 /// Number of reviews at a time.
 const AT_ONCE: usize = 8;
 
-/// What is reviewed, for messages.
+/// The reviewed permission, for messages.
 const WHAT: &str = "selfsubjectaccessreviews.authorization.k8s.io";
 
 /// The answer to an access review.

@@ -43,7 +43,7 @@ pub(super) fn in_words(error: &(dyn Error + 'static)) -> Option<String> {
     })
 }
 
-/// Returns what is wrong with the server's certificate, and what to do.
+/// Returns the problem of the server's certificate, and the fix.
 fn certificate(error: &CertificateError) -> String {
     match error {
         // Clusters of kubeadm have CAs of the same name, so the wrong one is only noticed by its signature.
@@ -104,7 +104,7 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
         if let Some(found) = error.downcast_ref() {
             return Some(found);
         }
-        // The source of an I/O error is that of the error in it.
+        // The source of an I/O error is the source of the error in it.
         let inner = error
             .downcast_ref::<io::Error>()
             .and_then(io::Error::get_ref);

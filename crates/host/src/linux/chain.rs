@@ -82,7 +82,7 @@ impl ChainReader {
         join_all(each.map(async |((table, chain), found)| match found {
             Some(Some(Ok(text))) => Ok(Listing::Chain(text)),
             Some(None) => Ok(Listing::Missing),
-            // The tool may know more, or may do what this process may not.
+            // The tool may know more, or may have more privileges.
             Some(Some(Err(_))) | None => self.by_tool("legacy", table, chain).await,
         }))
         .await
@@ -104,7 +104,7 @@ impl ChainReader {
         match self.context.inside(item, read).await {
             Ok(Some(Ok(text))) => return Ok(Listing::Chain(text)),
             Ok(None) => return Ok(Listing::Missing),
-            // The tool may know more, or may do what this process may not.
+            // The tool may know more, or may have more privileges.
             Ok(Some(Err(_))) | Err(_) => {}
         }
         match self.by_tool("nft", table, chain).await {

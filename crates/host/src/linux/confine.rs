@@ -1,4 +1,4 @@
-//! Fewer rights for a process that reads what a stranger wrote.
+//! Fewer rights for a process that reads files of a stranger.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use landlock::{
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
 };
 
-/// Takes from this thread, and from those that it starts, the rights to start programs, to write files outside of `folders`,
-/// to open TCP connections, and to signal other processes: what is open stays open.
+/// Removes from this thread, and from threads that it starts, the rights to start programs, to write files outside of
+/// `folders`, to open TCP connections, and to signal other processes. Open files and connections stay open.
 ///
 /// Returns whether the kernel has Landlock (since Linux 5.13; for TCP since 6.7, for signals since 6.12). A folder that
 /// cannot be opened gets no rights. Fails if the kernel refuses.

@@ -37,7 +37,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
     .map(|texts| texts.concat())
 }
 
-/// Passes each tracked TCP, UDP and SCTP connection of this node to `take`; returns what it makes of each family.
+/// Passes each tracked TCP, UDP and SCTP connection of this node to `take`; returns its result for each family.
 pub async fn connections<T: Default + Send + 'static>(
     options: &Options,
     take: fn(&mut T, &Tracked),
@@ -67,7 +67,7 @@ async fn each<T: Default + Send + 'static>(
     context.inside(item, list).await
 }
 
-/// Returns what `take` makes of the tracked connections of each of `families`. Blocks.
+/// Returns the result of `take` on the tracked connections of each of `families`. Blocks.
 ///
 /// The kernel searches its table of all network namespaces for each list, so there is one for both families.
 fn list<T: Default>(

@@ -1,4 +1,4 @@
-//! Shared context of all readers: what to read, and access to the network namespace.
+//! Shared context of all readers: the items to read, and access to the network namespace.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};

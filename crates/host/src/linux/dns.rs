@@ -66,7 +66,7 @@ pub(super) async fn exchange(
     answer.unwrap_or_else(|_| Err(silence("by TCP")))
 }
 
-/// A new socket for each query, so that a late reply to an earlier one is not taken for its reply.
+/// A new socket for each query, so that a late reply to an earlier query is not mistaken for its reply.
 async fn by_udp(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     let socket = UdpSocket::bind(any(server)).await?;
     socket.connect(server).await?;

@@ -92,8 +92,8 @@ pub(super) async fn run_with(
     context.inside_as(item, &what, work).await
 }
 
-/// Time limit of a program that changes something, as a multiple of that of a read: enough for the largest rulesets, for the
-/// xtables lock, and for a kube-proxy that ends slowly.
+/// Time limit of a program that changes something, as a multiple of the limit of a read: enough for the largest rulesets,
+/// for the xtables lock, and for a kube-proxy that ends slowly.
 const CHANGE: u32 = 30;
 
 /// Runs `program` in the network namespace with `input`, to change something. A program that hangs is killed.
@@ -142,7 +142,7 @@ pub(super) async fn feed(
             if let Some(group) = group {
                 killpg(group, Signal::SIGKILL).ok();
             }
-            // A kpx that was suspended may find a program that has ended meanwhile.
+            // After a suspension of kpx, the program may have ended.
             ended.await
         };
         let output = output.map_err(refused)?;
@@ -164,7 +164,7 @@ pub(super) async fn feed(
     context.change(work).await
 }
 
-/// Returns the command of a tool, without kpx's environment: a variable such as `XTABLES_LIBDIR` would change what it does.
+/// Returns the command of a tool, without kpx's environment: a variable such as `XTABLES_LIBDIR` would change its effect.
 fn command(path: &Path) -> Command {
     let mut command = Command::new(path);
     let programs = SYSTEM_PROGRAMS.join(":");

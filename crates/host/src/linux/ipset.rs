@@ -118,7 +118,7 @@ const TYPES: &[(&str, &[Part])] = &[
     ("list:set", &[Part::Name]),
 ];
 
-/// What was read of a dump.
+/// The content of a dump.
 #[derive(Debug, Default)]
 struct Saved {
     text: String,
@@ -139,7 +139,7 @@ pub(super) fn save(item: Item) -> Result<String, Gap> {
 }
 
 impl Saved {
-    /// Adds what one message has: the head of a set, members, or both.
+    /// Adds the contents of one message: the head of a set, members, or both.
     fn take(&mut self, message: &[u8]) -> Result<(), String> {
         let mut name = None;
         let (mut kind, mut family, mut head, mut members) = (None, 0, None, None);
@@ -269,7 +269,7 @@ fn options(kind: &str, family: u32, head: &[u8]) -> Result<String, String> {
     Ok(line)
 }
 
-/// What a member may have, undecoded.
+/// The options of a member, undecoded.
 #[derive(Debug, Default)]
 struct Member<'a> {
     ip: Option<&'a [u8]>,

@@ -2,8 +2,8 @@
 //!
 //! The rules are read from the kernel; the tool reads the tables with anything unknown.
 //!
-//! Reading must not create anything. The kernel loads `ip_tables` and creates each legacy table that is asked for, so only
-//! those are that `/proc/net/ip_tables_names` already lists, and the legacy programs run only if it lists one.
+//! Reading must not create anything. The kernel loads `ip_tables` and creates each legacy table that is requested. So only
+//! tables in `/proc/net/ip_tables_names` are requested, and the legacy programs run only if it lists one.
 //!
 //! The back end in use is determined from evidence. kube-proxy's image chooses it at start
 //! (kubernetes-sigs/iptables-wrappers), the host's `iptables` may use the other one, and both may have rules. The first
@@ -256,7 +256,7 @@ pub(super) fn legacy_tables(item: Item, context: &Context, family: Family) -> Re
     }
 }
 
-/// Returns the back end in use, unless only the program's version can tell.
+/// Returns the back end in use; `None` if only the program's version shows it.
 fn by_rules(legacy: &[&str], nft: &[&str]) -> Option<Backend> {
     let has = |texts: &[&str], chains: &[&str]| {
         texts
@@ -306,7 +306,7 @@ fn holds_nothing(text: &str) -> bool {
     text.lines().all(says_nothing)
 }
 
-/// Returns the names of the tables in a saved text, without those that the program marks as incomplete.
+/// Returns the names of the tables in a saved text, without tables that the program marks as incomplete.
 fn whole_tables(text: &str) -> Vec<&str> {
     let in_part = |name: &str| {
         let lead = format!("# Table `{name}' ");

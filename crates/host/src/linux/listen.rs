@@ -16,7 +16,7 @@ const BACKLOG: i32 = 128;
 ///
 /// # Errors
 ///
-/// The address is taken or not of this machine.
+/// The address is in use, or does not belong to this machine.
 pub async fn listen(
     options: &Options,
     address: SocketAddr,

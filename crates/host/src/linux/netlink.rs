@@ -1,6 +1,6 @@
 //! Netlink dumps.
 //!
-//! A message that cannot be decoded fails the whole dump: an incomplete list must not be taken for the truth.
+//! A message that cannot be decoded fails the whole dump: an incomplete list must not look complete.
 
 use std::{fmt, io};
 

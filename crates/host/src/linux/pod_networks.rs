@@ -1,8 +1,8 @@
 //! Reads the networks of pods: of each network namespace of this machine's processes but the node's own, its addresses, links,
 //! routes, neighbours, listening sockets, rules, and some settings.
 //!
-//! Who may not enter the namespace (it needs `CAP_SYS_ADMIN`, which `kpx serve` in a pod does not have) reads the files of a process
-//! there: they have no rules.
+//! A kpx that may not enter the namespace (it needs `CAP_SYS_ADMIN`, which `kpx serve` in a pod does not have) reads the files of a
+//! process there; these do not show rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ use super::{Options, files, sockets, sysctl};
 use kpx_node::evidence::pod_networks::{add_item, add_network};
 use kpx_node::evidence::{Gap, Item};
 
-/// What is read beside sockets and nftables.
+/// The items that are read in addition to sockets and nftables.
 const OF_EACH: &[Item] = &[
     Item::Addresses,
     Item::Links,
@@ -29,7 +29,7 @@ const OF_EACH: &[Item] = &[
     Item::NeighbourTable,
 ];
 
-/// Files of `/proc/PID/net` with sockets, and the state of those that are of interest: `TCP_LISTEN`, or `TCP_CLOSE` for UDP.
+/// Files of `/proc/PID/net` with sockets, and the state of listening ones: `TCP_LISTEN`, or `TCP_CLOSE` for UDP.
 const SOCKETS: &[(Item, &str, &str)] = &[
     (Item::Tcp4, "tcp", "0A"),
     (Item::Tcp6, "tcp6", "0A"),
@@ -52,7 +52,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         if let Err(Gap::Denied(..)) = read {
             read = by_files(item, &context.path(format!("proc/{pid}/net")));
         }
-        // The ID may be that of another process by now.
+        // By now, the ID may belong to another process.
         if fs::read_link(&path).is_ok_and(|target| target == namespace) {
             match read {
                 Ok(Some(items)) => {
@@ -99,12 +99,12 @@ pub(super) async fn of(options: &Options, addr: IpAddr) -> Result<Arc<Context>, 
     })
 }
 
-/// Returns the items of one network; `None` if it has no address beside those of lo, and no link of its own that could have one.
+/// Returns the items of one network; `None` if it has only addresses of lo, and no other link that could have one.
 async fn network(context: &Arc<Context>) -> Result<Option<String>, Gap> {
     let mut text = String::new();
     for item in OF_EACH {
         let read = Box::pin(super::read(*item, context)).await?;
-        // A sandbox of one process has lo alone; a pod that has lost its address keeps its link.
+        // A sandbox of one process has only lo; a pod that has lost its address keeps its link.
         let is_of_pod = ["\"global\"", "\"link_type\":\"ether\""]
             .iter()
             .any(|sign| read.contains(sign));
@@ -154,7 +154,7 @@ fn by_files(item: Item, net: &Path) -> Result<Option<String>, Gap> {
         .map(|(name, _)| json!({"ifname": name.trim()}))
         .collect();
     let mut text = String::new();
-    // The files do not tell which link has an address.
+    // The files do not show which link has an address.
     let addresses = json!([{"ifname": "pod", "addr_info": info}]);
     add_item(&mut text, Item::Addresses, &addresses.to_string());
     add_item(&mut text, Item::Links, &Value::from(links).to_string());
@@ -169,7 +169,7 @@ fn by_files(item: Item, net: &Path) -> Result<Option<String>, Gap> {
     Ok(Some(text))
 }
 
-/// Returns the addresses in `/proc/net/fib_trie` that the network itself has, but those of lo.
+/// Returns the addresses in `/proc/net/fib_trie` that the network itself has, except the addresses of lo.
 fn own_addresses(trie: &str) -> BTreeSet<Ipv4Addr> {
     let mut own = BTreeSet::new();
     let mut last = None;
@@ -218,7 +218,7 @@ fn namespaces(item: Item, context: &Context) -> Result<BTreeMap<PathBuf, u32>, G
             Ok(namespace) if Some(&namespace) != own.as_ref() => {
                 all.entry(namespace).or_insert(pid);
             }
-            // Not even root sees those of a surrounding machine.
+            // Not even root sees the namespaces of a surrounding machine.
             Err(error) if error.kind() == ErrorKind::PermissionDenied && !geteuid().is_root() => {
                 return Err(denied(item, &format!("/proc/{pid}/ns/net: {error}")));
             }

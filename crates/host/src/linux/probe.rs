@@ -21,7 +21,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// Opens one TCP connection, or sends one UDP datagram, and closes it again.
 pub async fn probe(options: &Options, probe: Probe) -> Result<ProbeResult, Gap> {
     let Probe { target, proto, .. } = probe;
-    // A missing answer must not count as a late reader.
+    // A missing answer must not count as a timeout of the reader.
     let limit = options.timeout * 9 / 10;
     let context = match probe.from {
         Vantage::Node | Vantage::Outside => Context::new(options),

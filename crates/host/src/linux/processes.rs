@@ -51,7 +51,7 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
             has_kubelet = true;
         }
     }
-    // A node can be a container itself, as those of kind are; its processes are those of the node.
+    // A node can be a container itself, as in kind; its processes are the node's.
     if processes.is_empty()
         && !has_kubelet
         && fs::read_link(proc.join("1/ns/pid")).is_ok_and(|ns| ns != Path::new(INITIAL_PIDS))

@@ -56,7 +56,7 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
     let inodes = sockets.iter().map(|(.., socket)| socket.header.inode);
     let holders = holders(item, &context.path("proc"), &inodes.collect())?;
     let listed = list(item, &sockets, &holders)?;
-    // A header tells that there are none from a text that was lost.
+    // A header distinguishes an empty table from a missing text.
     Ok(if listed.is_empty() {
         HEADER.to_owned()
     } else {
@@ -72,13 +72,14 @@ pub(super) fn listening(item: Item, context: &Context) -> Result<String, Gap> {
 /// A socket with its protocol and the name of its state.
 type Listening = (&'static str, &'static str, InetResponse);
 
-/// How long a connection may wait for a program that is well.
+/// The longest time that a connection waits for a healthy program.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Reads them once more, after a while, if connections wait for a program to accept them: only those count that still wait.
+/// Reads them once more, after a while, if connections wait for a program to accept them: only connections that still wait
+/// count.
 fn all_listening(item: Item, context: &Context) -> Result<Vec<Listening>, Gap> {
     let mut first = listening_now(item, context)?;
-    let waits = |of: &Listening| of.0 == "tcp" && of.2.header.recv_queue > 0;
+    let waits = |listening: &Listening| listening.0 == "tcp" && listening.2.header.recv_queue > 0;
     if !first.iter().any(waits) {
         return Ok(first);
     }

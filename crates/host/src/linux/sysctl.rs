@@ -62,7 +62,7 @@ const SETTINGS: &[&str] = &[
     "user/max_net_namespaces",
 ];
 
-/// Those of the network of a pod.
+/// The settings that are read in the network of a pod.
 const OF_POD: &[&str] = &[
     "net/ipv4/conf/*/accept_local",
     "net/ipv4/conf/*/arp_ignore",

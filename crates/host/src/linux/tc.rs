@@ -1,7 +1,7 @@
 //! Reads queueing disciplines of links and the filters of traffic control, in the format of `tc -j`.
 //!
-//! Sources: `pkt_cls.h`, `pkt_sched.h` and `tc_act/` of Linux, `tc/` of iproute2. What is printed of a filter is what it does to
-//! packets, and what it matches as far as kpx asks; of a part that it does not know, only its kind.
+//! Sources: `pkt_cls.h`, `pkt_sched.h` and `tc_act/` of Linux, `tc/` of iproute2. Of a filter, its effect on packets and the
+//! matches that kpx uses are printed; of an unknown part, only its kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -24,7 +24,7 @@ const HEADER: usize = 16;
 /// Size of `struct tcmsg`.
 const MESSAGE: usize = 20;
 
-/// Where filters are: the parents of those of the qdisc `clsact` or `ingress`, and of those of the root qdisc.
+/// The parents of filters: of the qdisc `clsact` or `ingress`, and of the root qdisc.
 const HOOKS: &[(&str, u32)] = &[
     ("ingress", 0xffff_fff2),
     ("egress", 0xffff_fff3),
@@ -51,7 +51,7 @@ const ACTIONS: &[(&str, u16)] = &[
     ("u32", 7),
 ];
 
-/// What an action makes of a packet, as `tc` prints it.
+/// The effect of an action on a packet, as `tc` prints it.
 const CONTROLS: &[(i32, &str)] = &[
     (-1, "continue"),
     (0, "pass"),
@@ -419,7 +419,7 @@ fn matches(selector: &[u8]) -> Value {
     keys.collect()
 }
 
-/// Returns an action: its kind, what follows, and what it does beside.
+/// Returns an action: its kind, its verdict, and its other effects.
 fn action(list: &[u8], names: &BTreeMap<u32, String>) -> Result<Value, String> {
     let (mut kind, mut options) = ("", None);
     for part in attributes(list) {
@@ -439,7 +439,7 @@ fn action(list: &[u8], names: &BTreeMap<u32, String>) -> Result<Value, String> {
             .find(|(of, _)| *of == number)
             .map(|(_, value)| *value)
     };
-    // `struct tc_gen`, which the parameters of most actions begin with: the third number says what follows.
+    // `struct tc_gen`, which the parameters of most actions begin with: the third number is the verdict.
     let parameters = part(if kind == "police" { 1 } else { 2 });
     let at = if kind == "police" { 4 } else { 8 };
     if let Some(control) = parameters.and_then(|parameter| number(parameter, at)) {

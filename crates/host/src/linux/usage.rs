@@ -1,4 +1,4 @@
-//! What kpx itself uses, and what is left: memory, disks, connection table.
+//! The resources that kpx uses and the free ones: memory, disks, connection table.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ pub fn free_space(path: &Path) -> io::Result<(u64, u64)> {
     Ok((of.blocks_available() * size, of.blocks() * size))
 }
 
-/// Returns the number of entries of the connection table, and the most that it takes.
+/// Returns the number of entries of the connection table, and its maximum.
 pub async fn conntrack_fill(options: &Options) -> Result<(u64, u64), Gap> {
     let item = Item::Sysctl;
     let read = async move |context: std::sync::Arc<Context>| {

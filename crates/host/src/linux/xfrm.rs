@@ -95,8 +95,12 @@ impl Bytes<'_> {
     /// Returns the address of a family: `AF_INET` or `AF_INET6`.
     fn address(&self, at: usize, family: u16) -> Result<IpAddr, String> {
         match family {
-            2 => self.array(at).map(|of: [u8; 4]| Ipv4Addr::from(of).into()),
-            10 => self.array(at).map(|of: [u8; 16]| Ipv6Addr::from(of).into()),
+            2 => self
+                .array(at)
+                .map(|octets: [u8; 4]| Ipv4Addr::from(octets).into()),
+            10 => self
+                .array(at)
+                .map(|octets: [u8; 16]| Ipv6Addr::from(octets).into()),
             other => Err(format!("it has addresses of family {other}")),
         }
     }
@@ -118,7 +122,7 @@ fn policy(body: &[u8], names: &BTreeMap<u32, String>) -> Result<String, String> 
     }
     text.push_str("\n\t");
     let direction = info.byte(160)?;
-    // Behind these are the same of single sockets.
+    // After these come the policies of single sockets.
     let (word, direction) = match direction.checked_sub(3) {
         None => ("dir", direction),
         Some(of_socket) => ("socket", of_socket),

@@ -1,7 +1,7 @@
 //! Changes a node through a privileged pod on it.
 //!
-//! The pod waits for a plan and then carries it out, whether kpx that sent the plan still runs or not: a change that stops
-//! part-way is worse than one without a reader. Without a plan, the pod ends with kpx.
+//! The pod waits for a plan and then carries it out, whether the kpx that sent the plan still runs or not: a change that
+//! stops part-way is worse than one without a reader. Without a plan, the pod ends with kpx.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ impl NodeChange {
         // The outcome matters; the Job is deleted some time after its end in any case.
         node.close().await.ok();
         match (outcome, arrived) {
-            // The pod had no plan. Otherwise it may have been so quick that the answer was lost.
+            // The pod had no plan. With a plan, it may have ended before the answer arrived.
             (Err(Unreached::Failed(_, words)), Err(why)) if words.is_empty() => Err(why),
             (outcome, _) => outcome,
         }

@@ -87,8 +87,9 @@ impl Remote {
         // Leftovers that cannot be listed or deleted do no harm: their pods have ended.
         for job in jobs.unwrap_or_default() {
             let conditions = job["status"]["conditions"].as_array();
-            let ended = |of: &Value| {
-                of["status"] == "True" && (of["type"] == "Complete" || of["type"] == "Failed")
+            let ended = |value: &Value| {
+                value["status"] == "True"
+                    && (value["type"] == "Complete" || value["type"] == "Failed")
             };
             // The log of a change is kept for its reader.
             if job["spec"]["ttlSecondsAfterFinished"] == 0

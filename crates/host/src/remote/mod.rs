@@ -88,7 +88,7 @@ impl Remote {
         self.start_pod(name, Purpose::Read).await
     }
 
-    /// Starts a pod on the Node `name` that opens connections as any other pod there, with kpx in it.
+    /// Starts a pod on the Node `name` that opens connections like any other pod there, with kpx in it.
     pub async fn open_client(&self, name: &str) -> Result<RemoteNode, Unreached> {
         self.start_pod(name, Purpose::Client).await
     }
@@ -146,8 +146,8 @@ impl Remote {
         })
     }
 
-    /// Returns the image of kube-proxy on the Node `name`, whose object is `node`: that of its pod, of the DaemonSet, or one that
-    /// the node has pulled, as it does if its pod waits for another one.
+    /// Returns the image of kube-proxy on the Node `name`, whose object is `node`: the image of its pod, of the DaemonSet, or one
+    /// that the node has pulled. If its pod waits for an image, it is a pulled one, too.
     async fn image(&self, name: &str, node: &Value) -> Result<String, Unreached> {
         let pods = self.api.cluster.proxy_pods(name, &self.api.options);
         let pods = pods.await?;
@@ -234,7 +234,7 @@ fn pulled(node: &Value) -> Option<String> {
         path.rsplit('/').next() == Some("kube-proxy") || name.contains("/kube-proxy:")
     };
     let all: Vec<&str> = names.filter(is_proxy).collect();
-    // A name with a tag is pulled again if it has to be.
+    // A name with a tag can be pulled again.
     let tagged = all.iter().find(|name| !name.contains('@'));
     tagged.or(all.first()).map(|name| (*name).to_owned())
 }

@@ -24,7 +24,7 @@ pub struct RemoteNode {
 }
 
 impl RemoteNode {
-    /// Reads `items` of the node's own; those that only the API has are gaps.
+    /// Reads `items` of the node's own; items that only the API has are gaps.
     pub async fn read(&self, items: &[Item], families: &[Family]) -> Result<Evidence, Unreached> {
         if items.is_empty() {
             return Ok(Evidence::default());

@@ -10,7 +10,7 @@ use kpx_node::apply::StepError;
 /// Time limit of a read on the node, as a multiple of one item's: rules may take six times as long.
 const READ: u32 = 8;
 
-/// The number of looks at a pod, one after each pause, in which its kubelet reports that its container has ended.
+/// The number of reads of a pod, with a pause before each, until its kubelet has reported that its container has ended.
 const LOOKS: u32 = 15;
 
 /// A running pod of kpx.
@@ -53,7 +53,7 @@ impl Remote {
         let started = match started {
             Ok(done) if done.code == Some(0) => Ok(()),
             Ok(done) => Err(Unreached::Failed(name.to_owned(), done.stderr)),
-            // The main process may have been so quick that the answer was lost.
+            // The main process may have ended before the answer arrived.
             Err(why @ Unreached::Failed(..)) => match pod.is_started().await {
                 Ok(false) => Err(why),
                 Ok(true) | Err(_) => Ok(()),

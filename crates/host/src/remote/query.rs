@@ -1,4 +1,4 @@
-//! What kpx in a pod asks the network for, from the node.
+//! Requests of kpx in a pod to the network, from the node.
 
 use std::net::SocketAddr;
 

@@ -60,7 +60,7 @@ pub enum Unreached {
 }
 
 impl Unreached {
-    /// Returns what to do about it, if anything special.
+    /// Returns the advice for it, if there is a special one.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoNode(_) => Some("`kubectl get nodes` lists the Nodes".to_owned()),

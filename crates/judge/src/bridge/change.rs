@@ -132,7 +132,7 @@ impl Text {
         let (old, new) = (keyed(have), keyed(want));
         let only = |set: &Set, others: &HashSet<String>, text: fn(&Element) -> String| {
             let elements = set.elements.iter();
-            let only = elements.filter(|of| !others.contains(&print::element(of)));
+            let only = elements.filter(|element| !others.contains(&print::element(element)));
             only.map(text).collect::<Vec<_>>()
         };
         let gone = only(have, &new, |element| print::expr(&element.key));

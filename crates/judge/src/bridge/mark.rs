@@ -161,8 +161,8 @@ fn is_of_mark(expr: &Expr) -> bool {
     }
 }
 
-/// Returns the bits of every number in `expr`; those of a mask that keeps most bits are the ones it clears. A shift, and what kpx
-/// does not understand, can have every bit.
+/// Returns the bits of every number in `expr`; those of a mask that keeps most bits are the ones it clears. A shift, or an
+/// expression that kpx does not understand, can have every bit.
 fn numbers(expr: &Expr) -> u32 {
     match expr {
         Expr::Number(number) => of_number(*number),

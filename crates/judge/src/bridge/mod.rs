@@ -5,9 +5,9 @@
 //! bridge; conntrack knows the established ones, which bypass it.
 //!
 //! The table has few objects. Every address and port of a Service leads to a chain that all ports with the same number of
-//! endpoints share. A random number selects a chain that all endpoints at that position of their lists share, which looks
-//! the endpoint up by address and port. A Service has a chain of its own only if it needs one, and most changes of the
-//! cluster change elements only.
+//! endpoints share. A random number selects a chain, which looks the endpoint up by address and port. All endpoints at
+//! the same position of their lists share a chain. A Service has a chain of its own only if it needs one, and most
+//! changes of the cluster change elements only.
 //!
 //! The bridge serves while its [`Lease`] is renewed, so an abandoned bridge ends on its own.
 
@@ -52,7 +52,7 @@ pub enum Unbuildable {
     Unequal(String),
 }
 
-/// Returns the bits of the packet mark that the bridge can use beside the other rules of `node`.
+/// Returns the bits of the packet mark that no other rule of `node` uses.
 pub fn marks(node: &NodeSnapshot<'_>, state: &DesiredState) -> Result<Marks, Unbuildable> {
     Ok(Marks::free(node, state)??)
 }

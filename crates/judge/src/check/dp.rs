@@ -206,9 +206,9 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Now,
         title: "kube-proxy's configuration sets a mode",
         symptom: "None yet; an upgrade of kube-proxy to 1.40 changes the mode of the node.",
-        why: "Without a mode kube-proxy uses iptables. From 1.40 it is to use nftables (KEP-5343, provisional), whose \
-              NodePorts answer on fewer addresses, and which needs kernel 5.13. kubeadm 1.37 writes the mode iptables \
-              where none was set.",
+        why: "Without a mode kube-proxy uses iptables. KEP-5343 (provisional) makes nftables the default from 1.40: it needs \
+              kernel 5.13, and its NodePorts answer on fewer addresses. kubeadm 1.37 writes the mode iptables where none was \
+              set.",
         verify: "The field mode must not be empty.",
         commands: &[Example::anywhere(
             "kubectl -n kube-system get configmap kube-proxy -o yaml | grep '^    mode:'",

@@ -197,7 +197,7 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
     })
 }
 
-/// Returns the families whose rules can be compared, at least one, and why others with Services cannot.
+/// Returns the families whose rules can be compared, at least one, and why the other families with Services cannot.
 fn families(facts: &Facts<'_>, mode: Mode) -> Result<(Vec<Family>, Vec<Gap>), Gap> {
     let (mut families, mut gaps, mut none) = (Vec::new(), Vec::new(), None);
     for state in &facts.node.desired(mode)?.families {
@@ -223,11 +223,12 @@ fn families(facts: &Facts<'_>, mode: Mode) -> Result<(Vec<Family>, Vec<Gap>), Ga
     Ok((families, gaps))
 }
 
-/// The fix of what a queued sync may write.
+/// The fix of differences that a queued sync may repair.
 const AWAIT: &str = "Wait for kube-proxy's next sync, and check again: it begins at the latest minSyncPeriod after the last one. A shorter \
                      minSyncPeriod in kube-proxy's configuration lets changes reach the node sooner.";
 
-/// Returns when kube-proxy queued the sync that may write `changes`, all of which concern Services, and none what they share.
+/// Returns when kube-proxy queued the sync that may repair `changes`, if each concerns one Service, and none an object that
+/// Services share.
 fn awaited(facts: &Facts<'_>, changes: &[Change]) -> Option<Time> {
     let queued = |change: &Change| {
         let is_of_service = change.service.is_some() || change.object.hairpin().is_some();
@@ -237,14 +238,14 @@ fn awaited(facts: &Facts<'_>, changes: &[Change]) -> Option<Time> {
     all?.into_iter().max()
 }
 
-/// The fix of what kube-proxy does not know.
+/// The fix of a change that kube-proxy has not received.
 const DEAF: &str = "Restart kube-proxy on this node: its watch of the API server hangs, so it receives no changes, although it runs. Its log \
                     has the time of the last one.";
 
-/// How long a change of the cluster takes at most to reach kube-proxy.
+/// The longest time that a change of the cluster takes to reach kube-proxy.
 const ARRIVES: Duration = Duration::from_secs(120);
 
-/// A change of the cluster that kube-proxy has not received: its rules are those of before.
+/// A change of the cluster that kube-proxy has not received: it keeps the old rules.
 #[derive(Clone, Copy, Debug)]
 struct Unheard {
     changed: Time,
@@ -290,8 +291,8 @@ fn unheard(
             synced,
         });
     }
-    // It has received other changes since, and would have written this one with them. Rules that others delete or add are
-    // missing or extra alone.
+    // It has received later changes, and would have written this one with them. A rule that another program deletes or
+    // adds is only missing or only extra.
     let is = |kind| drift.iter().any(|change| change.kind() == kind);
     let is_of_before = is(ChangeKind::Extra) && is(ChangeKind::Missing);
     let mut syncs = metrics.last_sync();
@@ -308,7 +309,7 @@ fn unheard(
     })
 }
 
-/// Returns whether `change` is that of an IPv6 address.
+/// Returns whether `change` concerns an IPv6 address.
 fn is_of_ipv6(change: &Change) -> bool {
     matches!(&change.object, Object::Address(Delta::Missing(addr)) if addr.is_ipv6())
 }
@@ -386,7 +387,7 @@ fn proof(change: &Change) -> Proof {
     }
 }
 
-/// Returns whether kpx can write what kube-proxy is to have written on `node`.
+/// Returns whether kpx can write the rules that kube-proxy should have on `node`.
 pub fn is_repairable(node: &NodeSnapshot<'_>) -> bool {
     let mode = node.configured_mode();
     mode.and_then(|mode| node.desired(mode))
@@ -397,7 +398,7 @@ pub fn is_repairable(node: &NodeSnapshot<'_>) -> bool {
 pub fn rewriting_fix(node: &NodeSnapshot<'_>) -> Fix {
     restart_fix(
         node,
-        "Restart kube-proxy on this node: it writes its rules anew. kpx cannot compute all rules of this release or mode.",
+        "Restart kube-proxy on this node: it writes all its rules again. kpx cannot compute all rules of this release or mode.",
     )
 }
 
@@ -449,7 +450,7 @@ fn fix(node: &NodeSnapshot<'_>, id: &str, changes: &[Change], only: bool) -> Opt
         ),
         None if !is_repairable(node) => rewriting_fix(node),
         None => Fix::new(
-            "Check again in half a minute. If it persists, repair the differences; if they come back, restart kube-proxy on \
+            "Check again in 30 s: a sync may be running. If it persists, repair it; if it comes back, restart kube-proxy on \
              this node and read its log.",
             repair(),
         ),

@@ -59,7 +59,7 @@ pub(super) const CHECKS: &[Check] = &[
             "ipset list -t | grep -E '^(Name|Type|Header)'",
         )],
         fix: Text::plain(
-            "Delete the rules that use the set, destroy it with `ipset destroy SET`, and restart kube-proxy on this \
+            "Delete the rules that use the set, then the set (`ipset destroy SET`), and restart kube-proxy on this \
               node.",
         ),
         incidents: &["kubernetes/kubernetes#77265: the sets for SCTP changed type"],
@@ -202,7 +202,7 @@ fn ipset_version(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
-/// The members that a set may have unless its creator says otherwise.
+/// The default maximum number of members of a set.
 const MAXELEM: usize = 65_536;
 
 fn set_size(facts: &Facts<'_>) -> Verdict {
@@ -242,7 +242,7 @@ fn set_size(facts: &Facts<'_>) -> Verdict {
             .evidence([seen]);
         findings.push(if most < MAXELEM {
             finding.fix(Fix::kpx(
-                "The set was created too small. IS02 says how kube-proxy creates it anew.",
+                "The set was created too small. The fix of IS02 lets kube-proxy recreate it.",
                 ["doctor", "IS02"],
             ))
         } else {

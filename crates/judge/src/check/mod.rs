@@ -78,13 +78,14 @@ pub struct Check {
     pub verify: &'static str,
     /// Commands of standard tools that show it.
     pub commands: &'static [Example],
-    /// The fix of findings without one of their own.
+    /// The fix of findings that have none of their own.
     pub fix: Text,
     /// Issues and incidents.
     pub incidents: &'static [&'static str],
     /// The items that it reads, in parts that checks share.
     pub needs: &'static [&'static [Item]],
-    /// Checks whose findings explain findings of this one, which are then printed below theirs, and what both must share.
+    /// Checks whose findings explain findings of this one, and what both must share. A report prints the consequence
+    /// below its cause.
     pub caused_by: &'static [Because],
     /// Returns the findings.
     pub run: fn(&Facts<'_>) -> Verdict,
@@ -93,12 +94,12 @@ pub struct Check {
 /// The question that the checks answer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Question {
-    /// What is wrong.
+    /// The problem.
     #[default]
     Now,
-    /// What blocks a switch to this mode.
+    /// The obstacles to a switch to this mode.
     Switch(Mode),
-    /// What an upgrade of kube-proxy to this version changes.
+    /// The changes of an upgrade of kube-proxy to this version.
     Upgrade(Goal),
 }
 
@@ -121,7 +122,8 @@ impl Question {
 }
 
 impl From<Option<Mode>> for Question {
-    /// Returns the question about a switch to the mode `target`; without one, what is wrong.
+    /// Returns the question about a switch to the mode `target`; without `target`, the question about the current
+    /// state.
     fn from(target: Option<Mode>) -> Self {
         target.map_or(Self::Now, Self::Switch)
     }
@@ -153,7 +155,7 @@ impl Check {
         }
     }
 
-    /// Returns when it runs, for people.
+    /// Returns in words when the check runs.
     pub fn asked_in_words(&self) -> String {
         let modes: Vec<_> = self.targets().iter().map(|mode| mode.name()).collect();
         let options = format!("with --to {}", modes.join("|"));
@@ -201,7 +203,7 @@ impl Check {
         known.map_or("other", |group| group.name)
     }
 
-    /// Iterates over the items that it reads, each once.
+    /// Iterates over the items that it reads, without duplicates.
     pub fn items(&self) -> impl Iterator<Item = Item> {
         let mut seen = BTreeSet::new();
         let all = self.needs.iter().copied().flatten().copied();
@@ -216,7 +218,7 @@ pub struct Group {
     pub code: &'static str,
     /// A kebab-case name.
     pub name: &'static str,
-    /// What its checks look at.
+    /// The subject of its checks.
     pub about: &'static str,
     /// The tables of its checks, one per file.
     checks: &'static [&'static [Check]],
@@ -327,8 +329,8 @@ impl Severity {
 /// How commands name kube-proxy's ConfigMap: as kubeadm does.
 pub(crate) const CONFIG_MAP: &str = "configmap kube-proxy";
 
-/// Returns the names of this node, of kube-proxy's pod on it and of its ConfigMap, as far as they are known, by the words that stand
-/// for them in commands.
+/// Returns the known names of this node, of kube-proxy's pod on it and of its ConfigMap, by the words that stand for them in
+/// commands.
 pub fn names(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
     let node = facts.node_name();
     let pod = node.as_deref().and_then(|node| kp::pod(facts, Some(node)));
@@ -352,19 +354,20 @@ pub fn asked(question: impl Into<Question>) -> Vec<&'static Check> {
     all().filter(|check| check.is_asked(question)).collect()
 }
 
-/// Returns the checks of the current state but those that judge every Service.
+/// Returns the checks of the current state, except those that judge every Service.
 pub fn beside_the_verdict() -> Vec<&'static Check> {
     let mut checks = asked(None);
     checks.retain(|check| !sy::judges(check) && !explains(check));
     checks
 }
 
-/// Returns whether `check` wants to hear the outcomes of all others first.
+/// Returns whether `check` needs the outcomes of all others first.
 pub fn explains(check: &Check) -> bool {
     sv::explains(check)
 }
 
-/// Returns the checks that say why kube-proxy does not program the node, those of their causes, and those of what it has not programmed.
+/// Returns the checks that say why kube-proxy does not program the node, the checks of their causes, and the checks of objects that
+/// kube-proxy has not programmed.
 pub fn of_proxy() -> Vec<&'static Check> {
     let ids = kp::OF_PROXY.into_iter();
     let ids = ids.chain(

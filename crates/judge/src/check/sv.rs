@@ -27,7 +27,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     ),
     incidents: &[],
     needs: &[PATH, trace::NOTES_NEEDS, DRIFT],
-    // Each names the object, without saying that Services fail because of it.
+    // Each of these checks names the object, but not that Services fail because of it.
     caused_by: &[
         Because::Same("CN07"),
         Because::Same("IR16"),

@@ -39,7 +39,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Read the release notes, and run {} on the first node after the upgrade.",
             &[Example::kpx(&["diff"])],
         ),
-        incidents: &["KEP-5343, KEP-5495, KEP-5707: what 1.40 is to change"],
+        incidents: &["KEP-5343, KEP-5495, KEP-5707: planned changes of 1.40"],
         needs: &[VERSION],
         caused_by: &[],
         run: known_release,
@@ -403,7 +403,7 @@ fn gates_after(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// What the API server refuses of an object with an address that it does not accept.
+/// The changes of an object that the API server refuses because of an address.
 const NEW_VALUES: &str = "new objects with this value and changes of the field";
 
 fn addresses_after(facts: &Facts<'_>) -> Verdict {
@@ -459,7 +459,7 @@ fn addresses_after(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// Returns the finding about an object with values `refused`; `what` the API server refuses because of them.
+/// Returns the finding about an object with values `refused`; because of them, the API server refuses `what`.
 fn refused(
     goal: Goal,
     severity: Severity,
@@ -476,7 +476,13 @@ fn refused(
     let fields: BTreeSet<_> = fields.collect();
     let fields: Vec<_> = fields.into_iter().collect();
     let message = format!("the API server refuses {what}: {}", listed(&fields));
-    let accepted = |of: &Refused| Some(format!("{} as {}", of.value, strict::accepted(&of.value)?));
+    let accepted = |refused: &Refused| {
+        Some(format!(
+            "{} as {}",
+            refused.value,
+            strict::accepted(&refused.value)?
+        ))
+    };
     let wanted: BTreeSet<_> = refused.iter().filter_map(accepted).collect();
     let wanted: Vec<_> = wanted.into_iter().collect();
     let mut fix = format!(

@@ -14,14 +14,14 @@ use kpx_node::net::{Family, Proto};
 
 /// One difference.
 ///
-/// Counters and connections are no part of it, so that the changes of two looks at a node compare.
+/// It has no counters or connections, so the changes of two readings of a node can be compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The family, if the object has one.
     pub family: Option<Family>,
     /// The service port it serves: `NAMESPACE/NAME:PORT`, or the Service where it serves all its ports.
     pub service: Option<String>,
-    /// The object, with what is live and what is desired.
+    /// The object, with its live and its desired form.
     pub object: Object,
 }
 
@@ -134,7 +134,7 @@ impl<T> Delta<T> {
         }
     }
 
-    /// Returns the live object, unless it is missing.
+    /// Returns the live object; `None` if it is missing.
     pub fn have(&self) -> Option<&T> {
         match self {
             Self::Missing(_) => None,
@@ -142,7 +142,7 @@ impl<T> Delta<T> {
         }
     }
 
-    /// Returns the desired object, unless there is none.
+    /// Returns the desired object; `None` if there is none.
     pub fn want(&self) -> Option<&T> {
         match self {
             Self::Extra(_) => None,
@@ -150,7 +150,7 @@ impl<T> Delta<T> {
         }
     }
 
-    /// Returns the same with `f` of each object.
+    /// Returns the same change with `f` applied to each object.
     pub(super) fn map<U>(self, f: impl Fn(T) -> U) -> Delta<U> {
         match self {
             Self::Missing(want) => Delta::missing(f(*want)),
@@ -159,7 +159,7 @@ impl<T> Delta<T> {
         }
     }
 
-    /// Iterates over the live and the desired object, as far as there are both.
+    /// Iterates over the live and the desired object; over one if the other does not exist.
     pub fn both(&self) -> impl Iterator<Item = &T> {
         self.have().into_iter().chain(self.want())
     }
@@ -286,7 +286,7 @@ pub enum Object {
 pub struct RuleNumber {
     /// The live rule's, or for a missing rule the desired one's.
     pub number: usize,
-    /// For a rule that is right but in the wrong order, the desired number.
+    /// For a correct rule in the wrong place, the desired number.
     pub moved_to: Option<usize>,
 }
 

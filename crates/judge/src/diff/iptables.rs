@@ -28,7 +28,7 @@ pub(super) trait Scope {
     fn is_free(&self, _table: &str, _chain: &str) -> bool {
         false
     }
-    /// Returns whether a chain that is not desired is drift.
+    /// Returns whether an extra chain is drift.
     fn is_extra(&self, _table: &str, _chain: &str) -> bool {
         false
     }
@@ -105,8 +105,8 @@ impl Scope for Iptables<'_> {
 
     fn is_others(&self, table: &str, chain: &str, rule: &Rule<'_>) -> bool {
         // A kubelet before 1.28 writes it, and it stays until the node boots.
-        let is_its_mark = |of: &Match<'_>| match of {
-            Match::Mark(of) => !of.inverted && of.value == DROP_MARK,
+        let is_its_mark = |matched: &Match<'_>| match matched {
+            Match::Mark(matched) => !matched.inverted && matched.value == DROP_MARK,
             _ => false,
         };
         (table, chain) == ("filter", "KUBE-FIREWALL")
@@ -219,7 +219,7 @@ impl<S: Scope> At<'_, S> {
     /// A chain that is missing or extra with all its rules.
     fn whole(&mut self, kind: ChangeKind, chain: &Chain<'_>) {
         let owner = self.scope.owner(&chain.name).map(str::to_owned);
-        // The desired state knows the owner; of a live chain, at best the rules name it.
+        // The desired state has the owner; for a live chain, only its rules may name it.
         let service = owner.or_else(|| {
             let rules = chain.rules.iter().filter(|_| kind == ChangeKind::Extra);
             let mut named = rules.map(service);

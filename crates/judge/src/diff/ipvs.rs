@@ -26,7 +26,8 @@ impl Left {
     /// Service, unless its address alone is excluded.
     fn has(&self, addr: IpAddr) -> bool {
         let mut excluded = self.excluded.iter().filter(|cidr| cidr.contains(addr));
-        excluded.any(|cidr| cidr.is_host() || !self.of_services.iter().any(|of| cidr.contains(*of)))
+        excluded
+            .any(|cidr| cidr.is_host() || !self.of_services.iter().any(|used| cidr.contains(*used)))
     }
 }
 
@@ -106,7 +107,7 @@ impl<'a> Ipvs<'a> {
             };
             let mut read = server.without_reals();
             if have.partial {
-                // Flags that could not be read are taken to be as desired.
+                // Flags that could not be read count as desired.
                 read.flags.0 |= want.flags.0 & UNREAD;
             }
             if !read.has_options_of(want) {
@@ -213,7 +214,7 @@ impl<'a> Ipvs<'a> {
                 (element.strip_suffix(full).unwrap_or(element), m)
             })
             .collect();
-        // The element without the length of a single address, as the desired one has it.
+        // The element without the prefix length of a single address, as in the desired form.
         let read = |element: &str, member: &Member<'_>| Member {
             element: element.to_owned().into(),
             options: member.options.to_string().into(),

@@ -1,7 +1,7 @@
 //! The live state compared with the desired state: typed changes, each with its object and its Service.
 //!
-//! Only what kube-proxy owns is compared. What kube-proxy itself would leave as it is (counters, sizes, the order of
-//! Services, real servers that drain, stale chains of a large cluster) is no difference.
+//! Only objects of kube-proxy are compared. Deviations that kube-proxy itself does not correct (counters, sizes, the
+//! order of Services, real servers that drain, stale chains of a large cluster) are no difference.
 
 mod change;
 mod iptables;
@@ -57,7 +57,7 @@ pub struct Diff {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct Unknown {
-    /// Name of the part, for people.
+    /// Name of the part, as text.
     pub what: String,
     /// Layers with objects of the part.
     #[serde(skip)]
@@ -143,7 +143,7 @@ fn fitting(
     Ok(best)
 }
 
-/// Returns an error if kube-proxy's rules of `family` are in the other back end alone, and not among those in use, `have`.
+/// Returns an error if kube-proxy's rules of `family` are only in the other back end, not among the rules in use, `have`.
 fn not_elsewhere(node: &NodeSnapshot<'_>, have: &Ruleset<'_>, family: Family) -> Result<(), Gap> {
     let is_in = |rules: &Ruleset<'_>| rules.chain("nat", "KUBE-SERVICES").is_some();
     let others = [IptablesBackend::Legacy, IptablesBackend::Nft];
@@ -226,11 +226,11 @@ pub(crate) fn nftables_table(have: &Table, want: &Table, state: &FamilyState) ->
 }
 
 impl Diff {
-    /// Compares one family, and ignores what kube-proxy cannot have written yet.
+    /// Compares one family, and ignores rules that kube-proxy cannot have written yet.
     fn family(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {
         let family = state.family;
         let mut part = Self::part(node, desired, state);
-        // One that runs in another mode does not write this one.
+        // A kube-proxy in another mode does not write the rules of this one.
         let writes = node
             .reported_mode()
             .map_or(true, |mode| mode == desired.mode);
@@ -504,7 +504,7 @@ impl Diff {
         let have = match node.sysctl() {
             Ok(have) => have,
             Err(_) if wanted.is_empty() => return,
-            // kube-proxy writes these only once, at its start: no reason to fail.
+            // kube-proxy writes these only once, at its start: a difference is no reason to fail.
             Err(gap) => {
                 return self.notes.push(format!("sysctls are not compared: {gap}"));
             }
@@ -518,7 +518,7 @@ impl Diff {
                     return self.notes.push(format!("sysctls are not compared: {gap}"));
                 }
             };
-            // Those of IPVS are for both families.
+            // The settings of IPVS are for both families.
             let is_of_ipvs = key.starts_with("net.ipv4.vs.");
             self.changes.push(Change {
                 family: (!is_of_ipvs).then_some(Family::V4),

@@ -1,4 +1,4 @@
-//! Which service port, or which Service, an address or port serves.
+//! The service port, or the Service, that owns an address or port.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use kpx_node::desired::FamilyState;
 use kpx_node::net::Proto;
 
-/// Service ports of one family by what they answer to.
+/// Service ports of one family by their addresses and ports.
 #[derive(Default)]
 pub(super) struct Owners<'a> {
     addr: HashMap<IpAddr, &'a str>,

@@ -89,7 +89,7 @@ impl Change {
                 server: Delta::Differs { have, want },
                 ..
             } => {
-                let options = |of: &VirtualServer| Some(ipvs::print::options(of));
+                let options = |server: &VirtualServer| Some(ipvs::print::options(server));
                 (options(have), options(want))
             }
             Object::VirtualServer { server, .. } => sides(server, whole_server),
@@ -109,7 +109,7 @@ impl Change {
                 of: Delta::Differs { have, want },
                 ..
             } => {
-                let base = |of: &nftables::Chain| Some(base(of.base.as_ref()));
+                let base = |chain: &nftables::Chain| Some(base(chain.base.as_ref()));
                 (base(have), base(want))
             }
             Object::NftablesChain { of, .. } => sides(of, whole_chain),
@@ -199,7 +199,7 @@ fn whole_chain(chain: &nftables::Chain) -> String {
     lines(head.into_iter().chain(chain.rules.iter().map(print::rule)))
 }
 
-/// What a set is, as far as every nft lists it.
+/// The properties of a set that every nft lists.
 pub(super) fn shape(set: &nftables::Set) -> String {
     let mut text = set.key.join(" . ");
     for data in set.data.iter().flatten() {

@@ -1,4 +1,4 @@
-//! Two lists of rules, compared: what is missing, extra, changed or out of order.
+//! The comparison of two lists of rules: missing, extra, changed and misplaced ones.
 
 use std::collections::HashMap;
 
@@ -100,7 +100,7 @@ pub(super) fn ordered<T>(
     edits
 }
 
-/// Finds for each of `want` its own equal in `have`.
+/// Pairs each of `want` with a different equal item in `have`.
 fn pair<T>(
     have: &[T],
     want: &[T],

@@ -14,7 +14,7 @@ use kpx_node::desired::FamilyState;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::sockets::Sockets;
 
-/// What distinguishes a portal from others.
+/// The key of a portal.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Key {
     chain: String,

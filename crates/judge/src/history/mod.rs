@@ -61,7 +61,7 @@ impl fmt::Display for Topic {
 #[derive(Clone, Debug, Default)]
 pub struct State {
     facts: BTreeMap<(Topic, String), Fact>,
-    /// Why facts of a kind are not known: those of which the name begins with the text.
+    /// Why facts are not known: those whose names begin with the text.
     unknown: Unknown,
     /// The checks without a result: their findings are unknown.
     undecided: BTreeSet<&'static str>,
@@ -92,7 +92,7 @@ pub const NEEDS: &[Item] = &join::<22>(&[
 
 type Unknown = BTreeMap<(Topic, String), Gap>;
 
-/// What has a name, with the Service that it serves.
+/// A named object, with the Service that it serves.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 struct Fact {
     values: Vec<String>,
@@ -106,7 +106,7 @@ struct Fact {
 pub struct Change {
     /// Its kind.
     pub topic: Topic,
-    /// What it is about.
+    /// Its subject.
     pub name: String,
     /// The Service that it serves, for rules, sets and virtual servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,7 +119,7 @@ pub struct Change {
     pub after: Vec<String>,
 }
 
-/// What happened to a fact.
+/// The change of a fact.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -168,7 +168,7 @@ impl State {
         self.undecided.insert(id);
     }
 
-    /// Returns this state, with the facts of `before` where this one does not know any.
+    /// Returns this state, with the facts of `before` for kinds that are unknown here.
     #[must_use]
     pub fn or(mut self, before: Self) -> Self {
         let unknown = |topic: Topic, name: &str| {
@@ -312,7 +312,7 @@ impl State {
                             .iter()
                             .map(|rule| rule.to_string().trim().to_owned());
                         let mut values: Vec<_> = policy.into_iter().chain(rules).collect();
-                        // kube-proxy writes its rules in any order where that means nothing.
+                        // kube-proxy writes rules in any order if the order has no effect.
                         if software::maker_of_chain(&table.name, &chain.name) == Maker::KubeProxy {
                             values.sort();
                         }

@@ -1,4 +1,4 @@
-//! What flows through Services between two readings of the kernel's counters.
+//! The traffic of Services between two readings of the kernel's counters.
 
 pub mod totals;
 
@@ -12,23 +12,23 @@ use kpx_node::evidence::{Phase, Tracked};
 use kpx_node::net::Proto;
 use kpx_node::owner::PortName;
 
-/// A way of connections: a destination, and the backend that it is translated to.
+/// A destination, and the backend to which it is translated.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Way {
     /// Transport protocol.
     pub proto: Proto,
     /// The destination of the first packet.
     pub destination: SocketAddr,
-    /// Where it is sent to.
+    /// Its destination.
     pub backend: SocketAddr,
 }
 
-/// What flows on a way.
+/// The traffic on a way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Connections that are open now.
     pub open: u64,
-    /// Connections that wait for the first answer now; IPVS does not tell.
+    /// Connections that wait for their first answer now; IPVS does not show them.
     pub waiting: u64,
     /// New connections since the last reading.
     pub new: u64,
@@ -58,7 +58,7 @@ pub struct Connections {
     /// By a hash of the connection.
     each: HashMap<u64, One>,
     ways: HashMap<Way, u32>,
-    /// By the numbers in `ways`: how many are open, and how many wait.
+    /// By the numbers in `ways`: the open and the waiting connections.
     numbers: Vec<(u64, u64)>,
     /// Entries without counters.
     uncounted: usize,
@@ -124,7 +124,7 @@ pub struct Meter {
 pub type Refused = (Box<str>, PortName, Proto);
 
 impl Meter {
-    /// Takes a reading of the connection table, by family. The first one only tells what is open.
+    /// Takes a reading of the connection table, by family. The first reading only shows open connections.
     pub fn track(&mut self, now: Vec<Connections>) {
         self.begin();
         let before = self.tracked.take();
@@ -152,7 +152,7 @@ impl Meter {
         self.tracked = Some(now);
     }
 
-    /// Takes a reading of the IPVS table. The first one only tells what is open.
+    /// Takes a reading of the IPVS table. The first reading only shows open connections.
     pub fn ipvs(&mut self, table: &Dump) {
         self.begin();
         let before = self.stats.take();
@@ -179,7 +179,8 @@ impl Meter {
                     // A real server that was removed and added again counts from 0.
                     let was = before.get(&way).filter(|was| was.conns <= stats.conns);
                     let was = was.copied().unwrap_or_default();
-                    let since = |of: fn(&Stats) -> u64| of(&stats).saturating_sub(of(&was));
+                    let since =
+                        |counter: fn(&Stats) -> u64| counter(&stats).saturating_sub(counter(&was));
                     flow.new = since(|stats| stats.conns);
                     flow.packets =
                         since(|stats| stats.packets_in) + since(|stats| stats.packets_out);
@@ -192,11 +193,11 @@ impl Meter {
         self.is_partial = table.partial;
     }
 
-    /// Takes a reading of the counters of rules that reject or drop packets, `over` after the one before.
+    /// Takes a reading of the counters of rules that reject or drop packets, `over` after the previous one.
     pub fn refuse(&mut self, now: HashMap<Refused, u64>, over: Duration) {
         let before = self.refused.take();
         let since = now.into_iter().map(|(rule, count)| {
-            // A rule that is new counts from 0, but before the first reading nothing is known.
+            // A new rule counts from 0; before the first reading, the counts are unknown.
             let was = before
                 .as_ref()
                 .map_or(count, |all| all.get(&rule).map_or(0, |counts| counts.0));
@@ -225,7 +226,7 @@ impl Meter {
         some.map(|((_, name, proto), &(_, since))| (name, proto, since))
     }
 
-    /// Returns what flows on each way that has been seen.
+    /// Returns the traffic on each way that was seen.
     pub fn flows(&self) -> impl Iterator<Item = (&Way, &Flow)> {
         self.flows.iter()
     }
@@ -244,7 +245,7 @@ impl Meter {
         })
     }
 
-    /// Forgets the last reading, but for what has been counted in all.
+    /// Forgets the last reading, but keeps the totals.
     fn begin(&mut self) {
         self.flows.retain(|_, flow| {
             *flow = Flow {
@@ -398,7 +399,7 @@ mod tests {
         assert_eq!(meter.refused_over(), None);
         meter.refuse(of(50), Duration::ZERO);
         assert_eq!(meter.refused().count(), 0);
-        // Before the second reading, nothing is known of the rate.
+        // Before the second reading, the rate is unknown.
         assert_eq!(meter.refused_over(), None);
         let minute = Duration::from_secs(60);
         meter.refuse(of(57), minute);

@@ -1,7 +1,7 @@
 //! Counters by service port, of the busiest ones; all others count as one.
 //!
-//! What a service port counts while it is among the busiest is kept, so its counters never go down, and the sum of all
-//! counters is right whoever is among them.
+//! The counts of a service port from its time among the busiest are kept, so its counters never go down, and the sum of
+//! all counters is right.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,7 +11,7 @@ use kpx_node::owner::PortName;
 /// A service port.
 pub type Key = (PortName, Proto);
 
-/// What was counted.
+/// The counted objects.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Total {
     /// Open connections, now.
@@ -40,7 +40,7 @@ impl Total {
 #[derive(Debug, Default)]
 struct Seen {
     total: Total,
-    /// How busy it is: new connections and packets, the older the less.
+    /// Its activity: new connections and packets, older ones weighing less.
     busy: f64,
 }
 
@@ -54,10 +54,10 @@ pub struct Totals {
     other: Total,
 }
 
-/// The part of its weight that the past keeps with every reading.
+/// The factor of the old weight at every reading.
 const PAST: f64 = 0.8;
 
-/// The advantage of the ones that are among the busiest, so that equals do not take turns.
+/// The bonus of the current busiest ones, so that equal ones do not take turns.
 const STAYS: f64 = 1.5;
 
 impl Totals {
@@ -69,7 +69,7 @@ impl Totals {
         }
     }
 
-    /// Adds what was counted since the last reading. Forgets service ports that are no longer `known`.
+    /// Adds the counts since the last reading. Forgets service ports that are no longer `known`.
     pub fn add(&mut self, counted: &HashMap<Key, Total>, known: impl Fn(&Key) -> bool) {
         self.seen.retain(|key, _| known(key));
         for seen in self.seen.values_mut() {
@@ -109,7 +109,7 @@ impl Totals {
         }
     }
 
-    /// Returns the busiest service ports with their counters, and what all others counted.
+    /// Returns the busiest service ports with their counters, and the sum of all others.
     pub fn each(&self) -> (Vec<(&Key, Total)>, Total) {
         let of = |key| Some((key, self.seen.get(key)?.total));
         (self.busiest.iter().filter_map(of).collect(), self.other)

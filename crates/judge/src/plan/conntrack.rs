@@ -10,7 +10,7 @@ use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::words::number_of;
 
-/// What [`forget`] reads.
+/// The items that [`forget`] reads.
 pub const FORGET_NEEDS: &[Item] = &[
     Item::Conntrack,
     Item::Services,
@@ -23,7 +23,7 @@ pub const FORGET_NEEDS: &[Item] = &[
 ///
 /// # Errors
 ///
-/// What has to be known for that, and is not.
+/// The missing data that this needs.
 pub fn forget(node: &NodeSnapshot<'_>, mode: Mode) -> Result<Plan, Gap> {
     let mut plan = Plan::default();
     let mut elsewhere = 0;

@@ -16,7 +16,7 @@ use kpx_node::node::NodeSnapshot;
 /// Items that [`cordon`] and [`evict`] use.
 pub const EVICT_NEEDS: &[Item] = &[Item::Nodes, Item::Pods];
 
-/// Kinds of pods that may be evicted although something is lost.
+/// Kinds of pods that may be evicted although the eviction loses something.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Consent {

@@ -1,4 +1,4 @@
-//! Differences between two fates of the same packets, grouped by what they have in common.
+//! Differences between two fates of the same packets, grouped by common properties.
 
 use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,11 +20,11 @@ use kpx_node::owner::{Owners, Role};
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Harm {
-    /// They should reach a backend, and do not.
+    /// They should reach a backend, but do not.
     Lost,
     /// They reach other backends.
     Misled,
-    /// They should be stopped, and reach a backend.
+    /// They should be stopped, but reach a backend.
     Open,
     /// They leave for their backend by another link or gateway.
     Rerouted,
@@ -97,7 +97,7 @@ impl Harm {
     }
 }
 
-/// What packets are sent to.
+/// The destination of packets.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Target {
     /// A port of a Service at one of its addresses.
@@ -170,9 +170,9 @@ impl fmt::Display for Target {
 pub struct Difference {
     /// The harm.
     pub harm: Harm,
-    /// What they are sent to.
+    /// Their destination.
     pub target: Target,
-    /// Where they enter.
+    /// The place where they enter.
     pub entries: BTreeSet<Entry>,
     /// The Services, where several are one difference.
     pub services: BTreeSet<String>,
@@ -206,7 +206,7 @@ impl Difference {
     }
 }
 
-/// What makes several classes one difference.
+/// The key that joins several classes to one difference.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Grouping {
     /// The Service, the harm, and how they end.
@@ -266,7 +266,7 @@ impl<'o> Differences<'o> {
         let harm = Harm::of(fates[0], fates[1]);
         let witness = self.choose(entry, family, &region);
         let mut target = self.target(&witness, &region);
-        // A condition that is not known is most often one of many Services.
+        // An unknown condition mostly concerns many Services.
         let grouping = match harm {
             Harm::Unsure => Grouping::Kind,
             _ => self.grouping,
@@ -416,8 +416,8 @@ impl Fate {
         format!("{all:?}")
     }
 
-    /// Returns the fate as text, beside `other`: the ways that only this has come first, with the links by which packets leave
-    /// and their new sources where these differ.
+    /// Returns the fate as text, compared with `other`: ways of this fate alone come first, with the links and the new
+    /// sources of packets if these differ.
     pub fn text_beside(&self, other: &Self) -> String {
         let outs = |fate: &Self| -> BTreeSet<_> {
             let ways = fate.ways.iter();
@@ -440,7 +440,7 @@ impl Fate {
 
     fn text(&self, other: Option<&Self>, with_links: bool, with_sources: bool) -> String {
         let is_shared = |way: &Way| other.is_some_and(|fate| fate.ways.contains(way));
-        // What stops packets is named first.
+        // Ways that stop packets are named first.
         let mut ways: Vec<&Way> = self.ways.iter().collect();
         ways.sort_by_key(|way| (way.verdict == Verdict::Deliver, is_shared(way)));
         let named: Vec<_> = ways

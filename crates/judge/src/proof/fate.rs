@@ -1,11 +1,11 @@
-//! What happens to a packet.
+//! The fate of a packet.
 
 use std::net::IpAddr;
 
 use crate::trace::packet::Link;
 use crate::trace::{Assumption, Outcome, Verdict};
 
-/// What happens to a packet: its ways, which differ.
+/// The fate of a packet: its different ways.
 #[derive(Clone, Debug, Default)]
 pub struct Fate {
     /// The ways, in order.
@@ -76,7 +76,7 @@ impl Fate {
             let (address, port) = outcome.destination;
             let way = Way {
                 verdict: outcome.verdict,
-                // Where a packet was going that is dropped makes no difference.
+                // The destination of a dropped packet makes no difference.
                 address: Some(address).filter(|_| !ends && !outcome.as_sent.destination),
                 port: Some(port).filter(|_| !ends && !outcome.as_sent.port),
                 masquerade: !ends && outcome.masquerade,

@@ -8,7 +8,7 @@ use kpx_node::backend::software::{self, Maker};
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
-/// What rules do with marks.
+/// The use of marks by rules.
 #[derive(Default)]
 struct Uses {
     /// The values that rules compare with.
@@ -17,8 +17,8 @@ struct Uses {
     set: u32,
 }
 
-/// Returns the marks that packets of `family` may enter with: none, and those that rules look for although no rule sets them.
-/// A socket sets such a mark, as those of `WireGuard` do, or a program of eBPF.
+/// Returns the marks with which packets of `family` may enter: none, and those that rules match although no rule sets them.
+/// Such a mark is set by a socket, such as that of `WireGuard`, or by a program of eBPF.
 pub(super) fn entering(node: &NodeSnapshot<'_>, family: Family) -> BTreeSet<u32> {
     let mut uses = Uses::default();
     for backend in [
@@ -56,7 +56,7 @@ pub(super) fn entering(node: &NodeSnapshot<'_>, family: Family) -> BTreeSet<u32>
 }
 
 impl Uses {
-    /// Adds a rule of iptables. `asks`: whether what it looks for counts.
+    /// Adds a rule of iptables. `asks`: whether the marks that it matches count.
     fn add_rule(&mut self, rule: &Rule<'_>, asks: bool) {
         for of in rule.matches.iter().filter(|_| asks) {
             if let Match::Mark(mark) = of {
@@ -74,7 +74,7 @@ impl Uses {
         };
     }
 
-    /// Adds a statement of nftables. `asks`: whether what it looks for counts.
+    /// Adds a statement of nftables. `asks`: whether the marks that it matches count.
     fn add_statement(&mut self, statement: &Statement, asks: bool) {
         match statement {
             Statement::Match { left, op, right } if asks && reads_mark(left) => {
@@ -113,7 +113,7 @@ fn reads_mark(expr: &Expr) -> bool {
     }
 }
 
-/// Returns the bits that a rule sets or clears which writes `value` to the mark.
+/// Returns the bits that a rule sets or clears if it writes `value` to the mark.
 fn written(value: &Expr) -> u32 {
     match value {
         Expr::Meta(key) if key == "mark" => 0,

@@ -2,12 +2,12 @@
 //!
 //! The walk of [`crate::trace`] answers for one packet. Here it also records each question that it asks about the packet: is its
 //! destination this address, is its source in that prefix? All packets with the same answers share its fate. The next packet
-//! walked is one outside that region, until no packet is left. Exact keys, which almost all rules of kube-proxy are, cost one
-//! look-up, so that a class costs as much as one walk.
+//! walked is one outside that region, until no packet is left. Almost all rules of kube-proxy have exact keys, which cost one
+//! look-up: so a class costs as much as one walk.
 //!
-//! A class is walked on several sides at once, such as the live rules and the expected ones, and parts of the packets side by
-//! side on all processors. What the state does not determine (limits, owners, unknown matches) stays a condition of a fate. A walk is for a client that was not seen before,
-//! as in a trace, and every client may be bound to one backend by affinity afterwards.
+//! A class is walked on several sides at once, such as the live rules and the expected ones, and parts of the packets side by side on all
+//! processors. What the state does not determine (limits, owners, unknown matches) stays a condition of a fate. A walk assumes a new
+//! client, as in a trace, and every client may be bound to one backend by affinity afterwards.
 
 pub mod difference;
 mod fate;
@@ -34,7 +34,7 @@ use kpx_node::node::NodeSnapshot;
 /// Packets that share their fate on each side.
 #[derive(Clone, Debug)]
 pub struct Class<const N: usize> {
-    /// Where they enter.
+    /// The place where they enter.
     pub entry: Entry,
     /// Their family.
     pub family: Family,
@@ -51,7 +51,7 @@ impl<const N: usize> Class<N> {
     }
 }
 
-/// Returns the fate of `flow`, and records in `seen` what was asked about it.
+/// Returns the fate of `flow`, and records the questions about it in `seen`.
 fn fate(walker: &Walker<'_, '_, '_>, flow: &Flow, seen: &Rc<Seen>) -> Result<Fate, Gap> {
     // Without routes, each destination would be a class of its own.
     walker.world.node.routes()?;
@@ -67,16 +67,17 @@ fn fate(walker: &Walker<'_, '_, '_>, flow: &Flow, seen: &Rc<Seen>) -> Result<Fat
     Ok(Fate::of(&outcomes))
 }
 
-/// A region with more ranges of destinations than this is divided: what is left of it is copied for each class.
+/// A region with more ranges of destinations than this is divided, because the rest of it is copied for each class.
 const MOST_RANGES: usize = 16;
 
 /// Divides the packets of `space` into classes with the same fate in each of `worlds`, which are known for its family.
 ///
-/// Returns for each part of the space, in order, what `gather` made and `visit` added each class of the part to.
+/// Returns for each part of the space, in order, the collection that `gather` made and to which `visit` added each
+/// class of the part.
 ///
 /// # Errors
 ///
-/// What has to be known about a world, and is not; or that there are more than `most` classes.
+/// Missing data about a world; or there are more than `most` classes.
 pub(crate) fn classes<const N: usize, T: Send>(
     worlds: [&World<'_, '_>; N],
     space: &Space,
@@ -167,7 +168,7 @@ fn divide<const N: usize>(
 ///
 /// # Errors
 ///
-/// What has to be known about the node, and is not; or that there are more than `most` classes.
+/// Missing data about the node; or there are more than `most` classes.
 pub(crate) fn with_fate<'n>(
     node: &'n NodeSnapshot<'n>,
     space: &Space,
@@ -187,7 +188,7 @@ pub(crate) fn with_fate<'n>(
 ///
 /// # Errors
 ///
-/// What has to be known about the node, and is not.
+/// Missing data about the node.
 pub fn around<'n>(
     node: &'n NodeSnapshot<'n>,
     family: Family,
@@ -205,7 +206,7 @@ pub fn around<'n>(
     around.collect()
 }
 
-/// Returns a packet of `region`, which has one.
+/// Returns a packet of `region`, which is not empty.
 fn witness(entry: Entry, family: Family, region: &Region) -> Flow {
     let last = |field| region.of(field).last().unwrap_or_default();
     let proto = u8::try_from(last(Field::Proto)).unwrap_or_default();

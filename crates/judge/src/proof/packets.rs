@@ -1,4 +1,4 @@
-//! The packets of a node, as they are treated and as they should be.
+//! All packets of a node: their actual and their expected fate.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -50,12 +50,12 @@ pub struct Proved {
     pub uses: Option<usize>,
 }
 
-/// Compares the fate of every packet of `families` on `node` with the one that kube-proxy's rules in its mode give it, and
+/// Compares the fate of every packet of `families` on `node` with its fate by kube-proxy's desired rules in its mode. Also
 /// finds the packets to Services that other software stops, or may stop.
 ///
 /// # Errors
 ///
-/// What has to be known for that, and is not.
+/// The missing data that this needs.
 pub fn of_node(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Result<Packets, Gap> {
     let owners = Owners::new(node);
     let (expected, alone) = (Assumed::new(node, mode)?, Assumed::alone(node, mode)?);
@@ -80,12 +80,12 @@ pub fn of_node(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     })
 }
 
-/// Compares the fate of every packet of `families` on `node` with the one that it would have in `mode`: what is, is the other
-/// mode, and what should be is now.
+/// Compares the fate of every packet of `families` on `node` with the one that it would have in `mode`: the actual side is
+/// the other mode, the expected side is now.
 ///
 /// # Errors
 ///
-/// What has to be known for that, and is not.
+/// The missing data that this needs.
 pub fn in_mode(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Result<Packets, Gap> {
     let owners = Owners::new(node);
     let then = Assumed::new(node, mode)?;
@@ -100,12 +100,12 @@ pub fn in_mode(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     Ok(packets)
 }
 
-/// Returns the same as [`in_mode`], or nothing if there are no rules beside those of kube-proxy and the kubelet, whose KUBE-FIREWALL
-/// stops only packets to addresses of the loopback link.
+/// Returns the same as [`in_mode`], or nothing if only kube-proxy and the kubelet have rules, whose KUBE-FIREWALL stops only packets
+/// to addresses of the loopback link.
 ///
 /// # Errors
 ///
-/// What has to be known for that, and is not.
+/// The missing data that this needs.
 pub fn beside_others(
     node: &NodeSnapshot<'_>,
     mode: Mode,
@@ -174,7 +174,7 @@ fn has_rules_of_others(node: &NodeSnapshot<'_>) -> bool {
 ///
 /// # Errors
 ///
-/// What has to be known for that, and is not.
+/// The missing data that this needs.
 pub fn served_otherwise(
     node: &NodeSnapshot<'_>,
     tables: Vec<Table>,
@@ -225,7 +225,7 @@ impl<'o> Comparison<'o> {
     ///
     /// # Errors
     ///
-    /// What has to be known about either, and is not.
+    /// Missing data about either node.
     pub fn between<'n>(
         &self,
         is: &'n NodeSnapshot<'n>,
@@ -240,8 +240,7 @@ impl<'o> Comparison<'o> {
         })
     }
 
-    /// Returns for each of `pairs` of `sides`, what is and what should be, the packets that have two fates, and the number of
-    /// classes.
+    /// Returns for each of `pairs` of `sides` (actual, expected) the packets whose fates differ, and the number of classes.
     fn of<'n, const N: usize, const P: usize>(
         &self,
         sides: [&'n NodeSnapshot<'n>; N],
@@ -293,7 +292,7 @@ impl<'o> Comparison<'o> {
     }
 }
 
-/// Returns the node as it is for clients that were not seen before: without those that session affinity remembers.
+/// Returns the node as new clients see it: without the clients that session affinity remembers.
 fn without_clients<'s, 'n: 's>(node: &NodeSnapshot<'n>) -> NodeSnapshot<'s> {
     let rules = node.nft().map(|rules| {
         let mut rules = rules.clone();
@@ -368,8 +367,8 @@ fn of_service(found: &Difference) -> bool {
 fn may_end_elsewhere(found: &Difference) -> bool {
     let ways = found.fates.iter().flat_map(|fate| &fate.ways);
     let open = |way: &Way| {
-        let is_route_back = |of: &Assumption| {
-            let Assumption::Answer { question, .. } = of else {
+        let is_route_back = |assumption: &Assumption| {
+            let Assumption::Answer { question, .. } = assumption else {
                 return false;
             };
             matches!(question, Question::RouteBack { .. })
@@ -383,7 +382,7 @@ fn may_end_elsewhere(found: &Difference) -> bool {
     }
 }
 
-/// Returns whether packets reach the same backends from another source, by another way or bound to them otherwise.
+/// Returns whether packets reach the same backends with another source, by another way or with another affinity.
 const fn changes(found: &Difference) -> bool {
     matches!(found.harm, Harm::Rerouted | Harm::Source | Harm::Affinity)
 }

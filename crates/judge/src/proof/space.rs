@@ -1,4 +1,4 @@
-//! The first packets that there can be on a node.
+//! All possible first packets on a node.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -472,9 +472,9 @@ fn is_gate(text: &str) -> bool {
 
 /// Keeps the variables that have the name of the pod's node; others may be secret.
 fn node_names(all: Vec<Value>) -> Value {
-    let is_node_name = |of: &Value| {
-        let field = of.pointer("/valueFrom/fieldRef/fieldPath");
-        let name = of["name"].as_str();
+    let is_node_name = |value: &Value| {
+        let field = value.pointer("/valueFrom/fieldRef/fieldPath");
+        let name = value["name"].as_str();
         field.is_some_and(|path| path == "spec.nodeName")
             && name.is_some_and(|name| NODE_NAMES.contains(&name))
     };
@@ -488,8 +488,9 @@ fn node_names(all: Vec<Value>) -> Value {
 
 /// Keeps when an object was written, and whether only its status was.
 fn edits(all: Vec<Value>) -> Value {
-    let kept = |of: Value| {
-        let parts = ["time", "subresource"].map(|key| Some((key.to_owned(), of.get(key)?.clone())));
+    let kept = |value: Value| {
+        let parts =
+            ["time", "subresource"].map(|key| Some((key.to_owned(), value.get(key)?.clone())));
         Value::Object(parts.into_iter().flatten().collect())
     };
     all.into_iter().map(kept).collect()

@@ -1,4 +1,4 @@
-//! Redaction of logs, journals and files: only what kpx looks for is kept, with private words replaced.
+//! Redaction of logs, journals and files: only the lines that kpx looks for are kept, with private words replaced.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ const BETWEEN: [char; 18] = [
     ' ', '\t', '\n', ',', '{', '}', '(', ')', '[', ']', '=', '"', '\'', '`', ';', '<', '>', '\\',
 ];
 
-/// Keys of files that configure kube-proxy, beside those of its configuration.
+/// Keys of files that configure kube-proxy, in addition to the keys of its configuration.
 const FILE_KEYS: &[&str] = &[
     "apiVersion",
     "args",
@@ -60,7 +60,7 @@ impl Redactor {
         self.lines(text, &kept)
     }
 
-    /// Redacts `kept`, lines of `text`. An empty log would be one that was not read.
+    /// Redacts `kept`, lines of `text`. An empty result would look like a log that was not read.
     fn lines(&mut self, text: &str, kept: &[&str]) -> String {
         if kept.is_empty() && !text.trim().is_empty() {
             return format!("{}\n", signs::NOTHING_KEPT);
@@ -167,7 +167,7 @@ impl Redactor {
                 Ok(Value::Object(entry)) => {
                     new.push_str(&self.entry(entry).to_string());
                 }
-                // A line that cannot be parsed stays one.
+                // A line that cannot be parsed stays a line that cannot be parsed.
                 _ => new.push('{'),
             }
             if line.ends_with('\n') {

@@ -28,7 +28,7 @@ use kpx_node::evidence::{Evidence, Forbidden, Gap, Item, pod_networks};
 use names::{Kind, Names};
 pub use question::Named;
 
-/// Fields of filters with numbers that may be addresses: what `u32` matches, and the code of classic BPF.
+/// Fields of filters with numbers that may be addresses: the matches of `u32`, and the code of classic BPF.
 const CODE_OF_FILTERS: &[&str] = &["bytecode", "match"];
 
 /// Replaces addresses and names consistently under one key.

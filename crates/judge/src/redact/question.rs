@@ -1,11 +1,11 @@
-//! Questions about redacted evidence: what a name or an address of the original is there.
+//! Questions about redacted evidence: the replacement of a name or an address.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::Redactor;
 use super::names::Kind;
 
-/// What a word of a question names.
+/// The object that a word of a question names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Named {
     /// A Service (NAME or NAMESPACE/NAME, each with or without :PORT) or an address, with or without a port.
@@ -17,7 +17,7 @@ pub enum Named {
 }
 
 impl Redactor {
-    /// Returns what `word` is in redacted evidence. Words with a meaning of their own, such as `host` and `nodeport:N`, stay.
+    /// Returns the replacement of `word` in redacted evidence. Keywords such as `host` and `nodeport:N` stay.
     pub fn question(&mut self, word: &str, named: Named) -> String {
         if let Ok(at) = word.parse::<SocketAddr>() {
             return SocketAddr::new(self.address(at.ip()), at.port()).to_string();

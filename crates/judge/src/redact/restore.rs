@@ -1,4 +1,4 @@
-//! The originals of replacements, for those who have the key.
+//! The originals of replacements; this needs the key.
 
 use super::Redactor;
 

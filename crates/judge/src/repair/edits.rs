@@ -20,7 +20,7 @@ use kpx_node::node::routes::Route;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::software;
 
-/// Returns what `ask` answers about `node` with `repairs` applied: with a judge, and the rules of `family`.
+/// Returns the answer of `ask` about `node` with `repairs` applied; `ask` gets a judge and the rules of `family`.
 pub fn with<'n, T>(
     node: &'n NodeSnapshot<'n>,
     repairs: &[&Repair],
@@ -43,7 +43,7 @@ pub fn with<'n, T>(
 /// Rules of one chain of iptables that change.
 type RuleEdits<'r> = Vec<(RuleNumber, &'r Delta<Rule<'static>>)>;
 
-/// Edits of a node's state, by what they are about.
+/// Edits of a node's state, by kind of object.
 struct Edits<'n, 'r, 'c> {
     node: &'n NodeSnapshot<'n>,
     family: Family,
@@ -100,8 +100,9 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 all.all.push(route(*range, "unicast", "main", "pods"));
             }),
             Repair::RoutePodsThere(range, by, link) => self.copy.edit_routes(|all| {
-                let is_replaced =
-                    |of: &Route| of.table == "main" && of.destination == *range && of.metric == 0;
+                let is_replaced = |route: &Route| {
+                    route.table == "main" && route.destination == *range && route.metric == 0
+                };
                 all.all.retain(|route| !is_replaced(route));
                 all.all.push(Route {
                     gateway: Some(*by),
@@ -150,7 +151,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
         for change in &edited.changes {
             self.change(change);
         }
-        // Of its network, only the address is assumed.
+        // Only the address in the pod's network is assumed.
         if let Some(address) = edited.pod
             && self.node.pod_networks().is_ok()
         {
@@ -328,7 +329,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
     fn remove_address(&mut self, addr: IpAddr, link: &str) {
         let (mut networks, mut kept) = (Vec::new(), Vec::new());
         self.copy.edit_addresses(|all| {
-            let is_it = |of: &Address| of.link == link && of.addr.addr == addr;
+            let is_it = |address: &Address| address.link == link && address.addr.addr == addr;
             let own = all.all.iter().filter(|address| is_it(address));
             networks = own.map(|address| address.addr.normal()).collect();
             all.all.retain(|address| !is_it(address));
@@ -337,12 +338,13 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             kept = others.map(|address| address.addr.normal()).collect();
         });
         // The kernel removes the routes to it, to its network, and those that prefer it as their source.
-        let is_its = |of: &Route| {
-            let to = of.destination.normal();
-            let is_connected = of.protocol.as_deref() == Some("kernel") && networks.contains(&to);
-            of.device.as_deref() == Some(link)
+        let is_its = |route: &Route| {
+            let to = route.destination.normal();
+            let is_connected =
+                route.protocol.as_deref() == Some("kernel") && networks.contains(&to);
+            route.device.as_deref() == Some(link)
                 && !kept.contains(&to)
-                && (to.addr == addr || of.source == Some(addr) || is_connected)
+                && (to.addr == addr || route.source == Some(addr) || is_connected)
         };
         self.copy
             .edit_routes(|all| all.all.retain(|route| !is_its(route)));
@@ -370,8 +372,8 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                     .iter_mut()
                     .filter(|virtual_server| virtual_server.key == *server)
                 {
-                    let is_it = |of: &backend::ipvs::model::RealServer| {
-                        of.addr == addr.ip() && of.port == addr.port()
+                    let is_it = |real: &backend::ipvs::model::RealServer| {
+                        real.addr == addr.ip() && real.port == addr.port()
                     };
                     of.order.clear();
                     of.reals.retain(|real| !is_it(real));

@@ -1,4 +1,4 @@
-//! Repairs as data, and a node with some of them applied: what would become of a connection then?
+//! Repairs as data, and a node with some of them applied: what would happen to a connection then?
 //!
 //! Nothing is changed: a repair edits a parsed copy of the node's state, which is walked and judged like the state itself.
 
@@ -36,7 +36,7 @@ pub enum Repair {
     AddPolicyRule(Box<PolicyRule>),
     /// An address is removed from a link of the node.
     RemoveAddress(IpAddr, String),
-    /// The pods of this node are reached by a link of theirs.
+    /// The pods of this node are reached by their own link.
     RoutePodsHere(Cidr),
     /// The pods of another node, in this range, are reached by its address, through a link.
     RoutePodsThere(Cidr, IpAddr, String),
@@ -62,7 +62,7 @@ pub enum Repair {
     Edit(Box<Edited>),
 }
 
-/// Where a rule is.
+/// The place of a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RulePlace {
     /// The back end of iptables; `None` for nftables.
@@ -98,9 +98,9 @@ impl RulePlace {
 /// The cluster after an edit of an object, and what kube-proxy then programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edited {
-    /// What is edited.
+    /// The edited object.
     pub what: Edit,
-    /// What kube-proxy changes for the Service.
+    /// The changes of kube-proxy for the Service.
     pub changes: Vec<Change>,
     /// The address of the pod that it adds.
     pub pod: Option<IpAddr>,

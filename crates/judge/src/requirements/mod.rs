@@ -1,4 +1,4 @@
-//! What a mode requires of this node, beside what the node has: pure functions of the node.
+//! The requirements of a mode, with the state of the node: pure functions of the node.
 //!
 //! The requirements themselves are in `backend/requirements.rs` and `backend/<mode>/requirements.rs`.
 
@@ -18,7 +18,7 @@ use kpx_node::evidence::Item;
 pub use kpx_node::node::modules::Standing;
 pub use sysctls::sysctls;
 
-/// The items that [`of`] reads beside those of the checks.
+/// The items that [`of`] reads in addition to the items of the checks.
 pub const NEEDS: &[Item] = &[
     Item::KernelRelease,
     Item::Modules,
@@ -49,7 +49,7 @@ pub const NEEDS: &[Item] = &[
 pub struct Requirements {
     /// The mode.
     pub to: Mode,
-    /// What it requires.
+    /// Its requirement.
     pub needs: Vec<Need>,
     /// Why the state of modules is unknown, if that of any is.
     pub gaps: Vec<String>,
@@ -83,9 +83,9 @@ pub struct Need {
     pub status: Status,
     /// The state on the node: a word, a version or a value.
     pub state: String,
-    /// What the mode uses it for.
+    /// Its purpose in the mode.
     pub purpose: &'static str,
-    /// What else matters, such as the value required.
+    /// Details, such as the required value.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
     /// The state of a module.
@@ -123,7 +123,7 @@ pub enum Status {
     Ready,
     /// Met as soon as the module is loaded.
     Loadable,
-    /// Not met, but the mode works without it or brings it along.
+    /// Not met, but the mode works without it or creates it.
     Risk,
     /// Not met.
     Fails,
@@ -150,7 +150,7 @@ impl Need {
         }
     }
 
-    /// Returns a requirement of which nothing is known, and why.
+    /// Returns a requirement with an unknown state, and why.
     fn unknown(area: Area, name: &str, why: impl Into<String>) -> Self {
         Self::new(area, name, Status::Unknown, "unknown", why)
     }

@@ -1,4 +1,4 @@
-//! The sysctls that modes require, beside their values on the node.
+//! The sysctls that modes require, with their values on the node.
 
 use super::{Area, Need, Status};
 use crate::check::Facts;
@@ -82,11 +82,12 @@ pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
     };
     let config = facts.configuration().ok();
     let all = sysctls(facts.node, have, config.as_ref()).into_iter();
-    // A module that is not loaded brings its default values, and no advice differs from these.
-    let absent = |of: &Wanted| {
-        of.value.is_none()
-            && of.sysctl.by == By::Advice
-            && of.sysctl.key.starts_with("net.ipv4.vs.")
+    // A module that is not loaded has its default values when it is loaded, and no recommended value differs from
+    // these.
+    let absent = |wanted: &Wanted| {
+        wanted.value.is_none()
+            && wanted.sysctl.by == By::Advice
+            && wanted.sysctl.key.starts_with("net.ipv4.vs.")
     };
     let all = all.filter(|wanted| wanted.modes.contains(&to) && !absent(wanted));
     let needs = all.map(|wanted| {

@@ -80,7 +80,7 @@ pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
         if patch > 0 {
             needed = format!("{needed}.{patch}");
         }
-        if shown.parse().is_ok_and(|of: Version| of < oldest) {
+        if shown.parse().is_ok_and(|version: Version| version < oldest) {
             let note = format!("must be {needed} or newer; {own}");
             return row(Status::Risk, &shown, &note);
         }

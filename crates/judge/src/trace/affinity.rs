@@ -9,8 +9,8 @@ use kpx_node::backend::nftables::model::{Element, Expr};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::Port;
 
-/// Returns `outcomes` for the client of `flow` itself: of those that bind clients, the one to whose backend it is bound already, where
-/// that is known.
+/// Returns `outcomes` for the client of `flow`: of the outcomes that bind clients, the one with the backend to which this
+/// client is bound, if known.
 pub fn remembered(
     node: &NodeSnapshot<'_>,
     flow: &Flow,
@@ -76,7 +76,7 @@ fn in_list(
     let seconds = port.and_then(|port| seconds(node, port));
     let recent = node.recent().ok()?;
     let mut all = recent.clients.iter();
-    let found = all.find(|of| of.list == name && of.addr == client)?;
+    let found = all.find(|entry| entry.list == name && entry.addr == client)?;
     Some(found.age? < f64::from(seconds?))
 }
 
@@ -97,7 +97,8 @@ fn in_set(node: &NodeSnapshot<'_>, client: IpAddr, hop: &Hop) -> Option<bool> {
     };
     let (_, name) = what.split_once('@')?;
     let rules = node.nft().ok().filter(|_| name.starts_with(AFFINITY))?;
-    let is_it = |of: &Element| matches!(&of.key, Expr::Word(word) if word.parse() == Ok(client));
+    let is_it =
+        |element: &Element| matches!(&element.key, Expr::Word(word) if word.parse() == Ok(client));
     let mut sets = rules.tables.iter().filter_map(|table| table.set(name));
     Some(sets.any(|set| set.elements.iter().any(is_it)))
 }

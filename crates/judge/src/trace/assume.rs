@@ -1,5 +1,5 @@
-//! The node as it would be with kube-proxy in another mode: kube-proxy's objects are replaced by those of that mode, and
-//! everything else stays.
+//! The node with kube-proxy in another mode: kube-proxy's objects are replaced by those of that mode, and everything
+//! else stays.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::software::{self, Maker};
 
-/// What is known of a node in another mode.
+/// The state of a node in another mode, as far as it is known.
 #[derive(Debug)]
 pub struct Assumed {
     evidence: Evidence,
@@ -25,35 +25,35 @@ pub struct Assumed {
 }
 
 impl Assumed {
-    /// Returns what `node` would be with kube-proxy in `mode`.
+    /// Returns `node` with kube-proxy in `mode`.
     ///
     /// # Errors
     ///
-    /// What has to be known for that, and is not.
+    /// The missing data that this needs.
     pub fn new(node: &NodeSnapshot<'_>, mode: Mode) -> Result<Self, Gap> {
         Self::beside(node, mode, Others::Stay)
     }
 
-    /// Returns what `node` would be with kube-proxy in `mode`, and without the rules of other software.
+    /// Returns `node` with kube-proxy in `mode`, and without the rules of other software.
     ///
     /// # Errors
     ///
-    /// What has to be known for that, and is not.
+    /// The missing data that this needs.
     pub fn alone(node: &NodeSnapshot<'_>, mode: Mode) -> Result<Self, Gap> {
         Self::beside(node, mode, Others::Go)
     }
 
-    /// Returns what `node` would be without kube-proxy's objects, and with these nftables tables instead.
+    /// Returns `node` without kube-proxy's objects, and with these nftables tables instead.
     ///
     /// # Errors
     ///
-    /// What has to be known for that, and is not.
+    /// The missing data that this needs.
     pub fn served_by(
         node: &NodeSnapshot<'_>,
         tables: Vec<nftables::model::Table>,
     ) -> Result<Self, Gap> {
         let mut assumed = Self::beside(node, Mode::Nftables, Others::Stay)?;
-        // Those of mode nftables itself may be unknown: kube-proxy may be too old for it.
+        // Rules of mode nftables itself may be unknown: kube-proxy may be too old for it.
         let mut rules = others_tables(node, Mode::Nftables, Others::Stay)?;
         rules.tables.extend(tables);
         assumed.nftables = Ok(rules);
@@ -119,14 +119,14 @@ impl Assumed {
     }
 }
 
-/// What happens to the rules of other software.
+/// Whether the rules of other software stay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Others {
     Stay,
     Go,
 }
 
-/// Something that is not there is empty; any other gap remains.
+/// An absent object counts as empty; any other gap remains.
 fn none<T: Default>(gap: Gap) -> Result<T, Gap> {
     match gap {
         Gap::NotCollected(_) | Gap::Absent(..) | Gap::NotApplicable(_) => Ok(T::default()),
@@ -134,7 +134,8 @@ fn none<T: Default>(gap: Gap) -> Result<T, Gap> {
     }
 }
 
-/// Sets the rules of one family: those of other software, and in the back end in use those that kube-proxy would write.
+/// Sets the rules of one family: the rules of other software, and in the back end in use the rules that kube-proxy
+/// would write.
 fn iptables_rules(
     node: &NodeSnapshot<'_>,
     evidence: &mut Evidence,
@@ -234,7 +235,8 @@ fn others_rules<'a>(have: &Ruleset<'a>) -> Ruleset<'a> {
     }
 }
 
-/// Adds kube-proxy's chains of a table, and its jumps: each where it was, or else in front of what built-in chains hold.
+/// Adds kube-proxy's chains of a table, and its jumps: each at its old place, or else at the beginning of the built-in
+/// chain.
 fn add<'a>(merged: &mut Ruleset<'a>, table: &Table<'a>, places: &Places) {
     let at = merged.tables.iter().position(|t| t.name == table.name);
     let at = at.unwrap_or_else(|| {
@@ -246,7 +248,7 @@ fn add<'a>(merged: &mut Ruleset<'a>, table: &Table<'a>, places: &Places) {
     let there = &mut merged.tables[at];
     there.index();
     for chain in &table.chains {
-        // Chains that are added have other names than those that were there.
+        // Added chains have other names than existing ones.
         let found = there.position(&chain.name);
         match found.map(|at| &mut there.chains[at]) {
             Some(old) if chain.policy.is_some() => {
@@ -336,7 +338,7 @@ fn dummy(evidence: &mut Evidence, desired: &DesiredState) -> Result<(), Gap> {
     Ok(())
 }
 
-/// Returns the nftables rules of others; in nftables mode, there are none if nothing of nftables is known.
+/// Returns the nftables rules of other software; in nftables mode, none if nftables was not read.
 fn others_tables(
     node: &NodeSnapshot<'_>,
     mode: Mode,
@@ -353,7 +355,7 @@ fn others_tables(
     Ok(rules)
 }
 
-/// Returns the nftables rules of others, and in nftables mode kube-proxy's tables.
+/// Returns the nftables rules of other software, and in nftables mode kube-proxy's tables.
 fn nftables_rules(
     node: &NodeSnapshot<'_>,
     desired: &DesiredState,

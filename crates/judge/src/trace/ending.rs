@@ -3,7 +3,7 @@
 use super::hop::{Hook, Outcome, Verdict};
 use super::walk::Branch;
 
-/// Why the end of a translated packet is unknown behind a rule that sets a zone.
+/// Why the end of a translated packet is unknown after a rule that sets a zone.
 const ZONES: &str = "a rule sets the conntrack zone of the packet, and kpx does not follow zones: replies of another zone are not \
                      translated back";
 
@@ -62,7 +62,7 @@ pub fn overall(outcomes: &[Outcome]) -> Verdict {
     }
 }
 
-/// Puts ways together that end alike and differ in nothing but an assumption without effect.
+/// Merges ways that end alike and differ only in an assumption without effect.
 pub(super) fn merge(outcomes: Vec<Outcome>) -> Vec<Outcome> {
     let mut merged: Vec<Outcome> = Vec::new();
     for outcome in outcomes {

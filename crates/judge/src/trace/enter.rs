@@ -1,4 +1,4 @@
-//! Where a packet enters the node.
+//! The place where a packet enters the node.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
@@ -45,7 +45,7 @@ impl Walker<'_, '_, '_> {
         });
         if flow.source.is_none() {
             let chosen = match &decision {
-                // The kernel talks to its own addresses from the address itself.
+                // For a packet to its own address, the kernel uses that address as the source.
                 Decision::Local { source } => {
                     Some(source.unwrap_or_else(|| packet.destination().exact()))
                 }

@@ -1,4 +1,4 @@
-//! Forwarding that is off: the kernel drops what it would have to forward, whatever the rules decide.
+//! Forwarding that is off: the kernel drops packets that it would have to forward, whatever the rules decide.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! The link of a pod's packets where the route to the pod leads elsewhere.
+//! The link of a pod's packets, if the route to the pod leads elsewhere.
 
 use std::net::IpAddr;
 
@@ -8,8 +8,7 @@ use kpx_node::net::Family;
 use kpx_node::node::links::{Address, Link, Links};
 
 impl<'a> Router<'a> {
-    /// Returns the link by which packets of `pod` come in, if the route to it leads to `devices`, which do not lead to pods of this
-    /// node.
+    /// Returns the link by which packets of `pod` come in, if its route leads to `devices`, which do not lead to pods of this node.
     pub(crate) fn home(&self, pod: Asked<'_, IpAddr>, devices: &[&str]) -> Option<&'a str> {
         let addresses = self.node.addresses().ok()?.all.as_slice();
         let links = self.node.links().ok()?;
@@ -41,7 +40,7 @@ impl<'a> Router<'a> {
         })
     }
 
-    /// Returns the link that leads to the network of `pod`, or the bridge that it is a port of, if networks of pods are read.
+    /// Returns the link to the network of `pod`, or the bridge of which it is a port, if networks of pods are read.
     fn link_of(&self, links: &'a Links, pod: Asked<'_, IpAddr>) -> Option<&'a str> {
         let mut all = self.node.pod_networks().ok()?.iter();
         let network = all.find(|network| network.addresses.iter().any(|at| pod.is_address(*at)))?;
@@ -49,7 +48,7 @@ impl<'a> Router<'a> {
         let Some(master) = &link.master else {
             return Some(&link.name);
         };
-        // Behind Open vSwitch, rules of its own choose the link.
+        // With Open vSwitch, its own flows choose the link.
         let mut all = links.all.iter();
         let is_bridge = all.any(|link| link.name == *master && link.kind == "bridge");
         is_bridge.then_some(master.as_str())

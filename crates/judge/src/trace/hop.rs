@@ -215,7 +215,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Returns what a rule with this effect does, before the noun "packets".
+    /// Returns the verb of a rule with this effect, for the noun "packets" behind it.
     pub const fn verb(&self) -> &'static str {
         match self {
             Self::Drop => "drops",
@@ -272,7 +272,7 @@ pub enum Question {
         /// Whether the condition holds if the route leads elsewhere.
         inverted: bool,
     },
-    /// Which of several nat chains with the same priority the kernel runs first, as text.
+    /// The order in which the kernel runs several nat chains with the same priority, as text.
     Order(String),
     /// Whether a limit on rates or numbers of connections is exceeded.
     Rate {
@@ -324,7 +324,8 @@ impl Pace {
         })
     }
 
-    /// Returns whether usual traffic exceeds it: that of several clients, if they share it, or of a busy one.
+    /// Returns whether usual traffic exceeds it: the traffic of several clients, if they share it, or of one busy
+    /// client.
     pub const fn is_low(self) -> bool {
         self.count as u64 <= Self::LOW * self.seconds as u64
     }
@@ -347,7 +348,7 @@ impl fmt::Display for Pace {
     }
 }
 
-/// What a path assumes about an unknown fact.
+/// The assumption of a path about an unknown fact.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Assumption {
     /// A condition holds, or not.
@@ -506,7 +507,7 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The probability, over all paths: 0 to 1.
     pub probability: f64,
-    /// The address and port it has in the end.
+    /// Its final address and port.
     pub destination: (IpAddr, u16),
     /// Whether its source is rewritten on the way out.
     pub masquerade: bool,
@@ -516,7 +517,7 @@ pub struct Outcome {
     pub sent_from: IpAddr,
     /// The source it has in the end.
     pub source: IpAddr,
-    /// Which of these are as it was sent.
+    /// The fields of the packet that no rule changed.
     pub as_sent: AsSent,
     /// The assumptions about unknown facts.
     pub when: Vec<Assumption>,
@@ -532,7 +533,7 @@ pub struct Outcome {
     pub(crate) bridged: bool,
     /// Its time to live or hop limit when it leaves.
     pub(crate) ttl: u8,
-    /// What it leaves with; its connection has that mark then.
+    /// Its mark when it leaves; its connection gets the same mark.
     pub(crate) carried: Carried,
 }
 

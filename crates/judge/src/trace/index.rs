@@ -1,7 +1,7 @@
 //! Exact keys by which recorded walks skip rules, elements and virtual servers that cannot match.
 //!
-//! A dispatch chain has a rule for each Service. What a walk skips is one answer: the destination is none of their addresses. For a
-//! chain that bans clients, the same holds of the source.
+//! A dispatch chain has a rule for each Service. All rules that a walk skips are one answer: the destination is none of their
+//! addresses. For a chain that bans clients, the answer is about the source.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ use kpx_node::backend::ipvs::model::{Key, VirtualServer};
 use kpx_node::backend::nftables::model::{self as nft, Expr};
 use kpx_node::net::{Family, Proto};
 
-/// What is shorter is looked at one by one.
+/// Shorter lists are searched one by one.
 const MIN: usize = 12;
 
-/// In a key, stands for each protocol with ports.
+/// In a key: any protocol with ports.
 const ANY_WITH_PORTS: u64 = 1 << 8;
 
 /// A part of a key, read from a packet.
@@ -43,7 +43,7 @@ impl Part<'_> {
         }
     }
 
-    /// Asks whether the part is one of `keys`, and if so, whether it is the one that it is.
+    /// Returns whether the part is one of `keys`. Records the question, and the key if it is one of them.
     fn ask(self, keys: &Ranges) -> bool {
         match self {
             Self::Addr(addr) => addr.within(keys) && addr.is(addr.shown()),
@@ -186,7 +186,7 @@ fn exact(rule: &Rule<'_>) -> (Option<IpAddr>, Option<u16>, Option<IpAddr>) {
 
 /// The exact keys of a world's parts, each made when it is first needed.
 ///
-/// Parts are known by their place in memory: the world is borrowed as long as its index is used.
+/// Parts are identified by their place in memory: the world is borrowed as long as its index is used.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     chains: RefCell<HashMap<usize, Rc<ByEnd>>>,

@@ -1,6 +1,6 @@
 //! Hooks of nftables on links and bridges: families netdev and bridge, and ingress of inet.
 //!
-//! A packet of a pod on a bridge comes in by one of its ports; by which is known if the pod's network is read.
+//! A packet of a pod on a bridge comes in by one of its ports, which is known if the pod's network was read.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,8 +16,8 @@ use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Links;
 
-/// The priority at which a bridge passes packets to the rules of IP (`NF_BR_PRI_BRNF`). Of one priority, what was registered
-/// last runs first.
+/// The priority at which a bridge passes packets to the rules of IP (`NF_BR_PRI_BRNF`). Of hooks with the same priority, the
+/// last registered runs first.
 const RULES_OF_IP: i32 = 0;
 
 const fn always(_priority: i32) -> bool {
@@ -210,8 +210,8 @@ impl Walker<'_, '_, '_> {
         })
     }
 
-    /// Runs the chains at `hook` of the ports of bridge `link`: unless they are on all, or the port of the pod is known, whether a
-    /// packet passes them is not known.
+    /// Runs the chains at `hook` of the ports of bridge `link`. Unless the chains are on all ports, or the port of the pod is
+    /// known, it is unknown whether a packet passes them.
     fn at_ports(&self, ends: Ends, hook: &str, link: &Link) -> Ends {
         let ports = self.link_hooks.ports(link).unwrap_or_default();
         let packet = ends.first().map(|(branch, _)| &branch.packet);
@@ -233,7 +233,7 @@ impl Walker<'_, '_, '_> {
         })
     }
 
-    /// Runs the chains at `hook` that `passed` selects: it says whether packets certainly pass their link, and which that is.
+    /// Runs the chains at `hook` that `passed` selects: it returns whether packets certainly pass their link, and the link.
     fn at_some<'l>(
         &self,
         mut ends: Ends,

@@ -27,8 +27,8 @@ impl<'a> Router<'a> {
         let found = if let Some(gateway) = gateway {
             all.on(gateway, &device)
         } else {
-            let mut on_link = all.all.iter().filter(|of| *of.link == *device);
-            on_link.find(|of| !of.permanent && addr.is_address(of.address))
+            let mut on_link = all.all.iter().filter(|entry| *entry.link == *device);
+            on_link.find(|entry| !entry.permanent && addr.is_address(entry.address))
         };
         found?.mac.as_deref()
     }
@@ -58,7 +58,7 @@ impl<'a> Router<'a> {
         let mut macs = links
             .flat_map(|links| &links.all)
             .filter_map(|link| link.mac.as_deref());
-        macs.any(|of| of.eq_ignore_ascii_case(mac))
+        macs.any(|known| known.eq_ignore_ascii_case(mac))
     }
 
     /// Returns the port of a bridge behind which the pod with `addr` is.

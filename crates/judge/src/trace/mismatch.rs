@@ -1,4 +1,4 @@
-//! Where packets go beside where the cluster's objects send them, and differences of the rules in words.
+//! Where packets go compared with where the cluster's objects send them, and differences of the rules in words.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -67,7 +67,7 @@ pub(crate) fn is_service_of(text: &str, name: &PortName) -> bool {
     text.split_once('/') == Some((&name.namespace, &name.name))
 }
 
-/// Returns a change as text: the object, and what is wrong with it.
+/// Returns a change as text: the object and its fault.
 pub(crate) fn in_words(change: &Change) -> String {
     let what = match (change.kind(), change.have(), change.want()) {
         (ChangeKind::Missing, _, Some(want)) => format!("is missing: {}", short(&want)),

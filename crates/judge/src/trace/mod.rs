@@ -1,7 +1,7 @@
 //! The path of one packet through the node, computed from the parsed state.
 //!
 //! The walk does no I/O. Over a whole snapshot it always finishes; over rules that are read chain by chain it returns the
-//! chain it needs next, and is repeated once that is read. Repeating it costs less than starting a process.
+//! chain it needs next, and runs again once that chain is read. A repeated walk costs less than starting a process.
 
 pub mod affinity;
 mod assume;
@@ -65,7 +65,7 @@ pub use rule::{Accepted, PODS, Rule};
 pub(crate) use why::end;
 pub use why::why;
 
-/// Items that decide the path of a packet, beside the rules of iptables.
+/// Items that decide the path of a packet, apart from the rules of iptables.
 pub const NEEDS: &[Item] = &[
     Item::Nft,
     Item::NftText,
@@ -121,7 +121,8 @@ pub struct World<'n, 'r> {
     pub node: &'n NodeSnapshot<'n>,
     /// The iptables rules, the back end in use first.
     pub chains: Vec<Chains<'r>>,
-    /// Whether the answer is to last: it is left open what sets with timeouts have, apart from those of session affinity.
+    /// Whether the answer must stay valid: then the contents of sets with timeouts are left open, except those of session
+    /// affinity.
     pub lasting: bool,
 }
 
@@ -135,11 +136,11 @@ pub struct Chains<'a> {
 }
 
 impl Chains<'_> {
-    /// Returns whether a rule looks clients up in the list of `-m recent` called `name`, so that those in it are treated
-    /// differently. Where not all rules are read, one may.
+    /// Returns whether a rule looks clients up in the list of `-m recent` called `name`, so that clients in it are
+    /// treated differently; true if not all rules were read.
     pub(crate) fn looks_up(&self, name: &str) -> bool {
-        let asks = |of: &Match<'_>| {
-            matches!(of, Match::Recent(recent)
+        let asks = |matched: &Match<'_>| {
+            matches!(matched, Match::Recent(recent)
             if matches!(recent.action.value, RecentAction::Check | RecentAction::Update) && &*recent.name == name)
         };
         match &self.rules {
@@ -160,7 +161,7 @@ pub enum Rules<'a> {
     Saved(&'a Saved<'a>),
     /// All of them, as they were saved, and each chain read already.
     Parsed(&'a Saved<'a>, &'a Ruleset<'a>),
-    /// All of them, some of which are other chains than those saved; `None` for a chain that does not exist.
+    /// All of them, with some chains replaced; `None` for a chain that does not exist.
     Edited(&'a Saved<'a>, BTreeMap<Need, Option<Chain<'a>>>),
     /// The chains read so far, by table and chain; `None` for a chain that does not exist.
     Parts(BTreeMap<Need, Option<Chain<'a>>>),
@@ -201,7 +202,7 @@ impl<'n> World<'n, 'n> {
     pub fn whole(node: &'n NodeSnapshot<'n>, family: Family) -> Self {
         let of = |store| match node.saved(store, family) {
             Ok(saved) => Some(Rules::Saved(saved)),
-            // A back end that is not there has no rules; only the one in use has to be known.
+            // An absent back end has no rules; only the one in use has to be known.
             Err(Gap::NotCollected(_) | Gap::Absent(..) | Gap::NotApplicable(_)) => None,
             Err(gap) => Some(Rules::Unknown(gap)),
         };
@@ -287,7 +288,7 @@ impl World<'_, '_> {
     }
 }
 
-/// A walker of many packets through one world: what it looks up once, it keeps.
+/// A walker of many packets through one world; it keeps the results of look-ups.
 #[derive(Debug)]
 pub struct Walks<'w, 'n, 'r> {
     world: &'w World<'n, 'r>,
@@ -351,7 +352,7 @@ impl<'n> Kept<'n> {
         }
     }
 
-    /// Lets a walker that has looked up what others did answer.
+    /// Calls `answer` with a walker that has the look-ups of earlier questions, and keeps those that it adds.
     fn with<T>(&self, answer: impl FnOnce(&walk::Walker<'_, 'n, 'n>) -> T) -> T {
         let mut walker = walk::Walker::new(&self.world, self.family);
         walker.router = Rc::clone(&self.router);
@@ -385,7 +386,8 @@ impl<'n> Kept<'n> {
         answered.unwrap_or_default()
     }
 
-    /// Returns the region of all packets that arrive as the reply does, with its outcomes, if it arrives whatever is unknown.
+    /// Returns the region of all packets that arrive as the reply does, with its outcomes, if the reply arrives under every
+    /// unknown condition.
     pub(crate) fn replies_arrive(&self, reply: &Reply) -> Option<(Region, Vec<Outcome>)> {
         let seen = Rc::new(Seen::new(Region::whole()));
         let follows = Follows::Questions(Rc::clone(&seen));

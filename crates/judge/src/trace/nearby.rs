@@ -20,7 +20,7 @@ pub fn nearby(parts: &Parts<'_>, need: Need) -> BTreeSet<Need> {
     wanted
 }
 
-/// Returns the chains that are not read yet, and that those chains of `parts` jump to for which `is_meant` holds.
+/// Returns the chains that are not read yet and are jumped to by a chain of `parts` for which `is_meant` holds.
 pub fn led_to(parts: &Parts<'_>, is_meant: impl Fn(&Chain<'_>) -> bool) -> BTreeSet<Need> {
     let mut wanted = BTreeSet::new();
     for (at, chain) in parts {

@@ -1,4 +1,4 @@
-//! Notes on a trace, beside its verdict.
+//! Notes on a trace, in addition to its verdict.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -135,7 +135,7 @@ pub struct Tracked {
     pub own: usize,
     /// Their backends, sorted.
     pub backends: Vec<SocketAddr>,
-    /// Those backends that are not endpoints of the Service.
+    /// The backends that are not endpoints of the Service.
     pub stale: Vec<SocketAddr>,
 }
 
@@ -237,7 +237,7 @@ fn conntrack(
     let stale: Vec<_> = stale.iter().map(ToString::to_string).collect();
     // No note if all of them go to endpoints that new connections may go to as well.
     let chosen = mismatch::reached(outcomes);
-    let is_usual = |of: &SocketAddr| chosen.contains(of) || portals.contains(&of.port());
+    let is_usual = |addr: &SocketAddr| chosen.contains(addr) || portals.contains(&addr.port());
     if stale.is_empty() && backends.iter().all(is_usual) {
         return;
     }
@@ -310,7 +310,8 @@ fn unfiltered(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes:
         let all = node.addresses();
         all.is_ok_and(|all| all.all.iter().any(|address| address.addr.addr == addr))
     };
-    let is_forwarded = |of: &Outcome| of.verdict == Verdict::Deliver && !is_own(of.destination.0);
+    let is_forwarded =
+        |outcome: &Outcome| outcome.verdict == Verdict::Deliver && !is_own(outcome.destination.0);
     let is_asked = flow.entry == Entry::Outside && is_own(flow.destination);
     if !is_asked || !outcomes.iter().any(is_forwarded) || passes_input(outcomes) {
         return;
@@ -388,13 +389,14 @@ fn input_filters(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
 
 /// Returns whether `rule` of nftables ends every packet.
 fn ends_all(rule: &nftables::Rule) -> bool {
-    let is_end = |of: &Statement| {
+    let is_end = |statement: &Statement| {
         matches!(
-            of,
+            statement,
             Statement::Verdict(nftables::Verdict::Drop) | Statement::Reject { .. }
         )
     };
-    let is_plain = |of: &Statement| is_end(of) || matches!(of, Statement::Counter { .. });
+    let is_plain =
+        |statement: &Statement| is_end(statement) || matches!(statement, Statement::Counter { .. });
     rule.statements.iter().any(is_end) && rule.statements.iter().all(is_plain)
 }
 
@@ -419,7 +421,7 @@ fn listens(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &m
     }
 }
 
-/// Returns notes on rules of `family` that the kernel applies and a trace cannot show, such as those of an iptables back end
+/// Returns notes on rules of `family` that the kernel applies and a trace cannot show, such as rules of an iptables back end
 /// whose program is missing.
 pub fn unread(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
     let back_ends = [

@@ -14,16 +14,16 @@ use kpx_node::net::Family;
 /// Index of `lo` in every network namespace.
 const LO: u32 = 1;
 
-/// The rest of a packet's messages comes within this time.
+/// The messages of one packet come within this time.
 const REST: Duration = Duration::from_millis(60);
 
-/// A packet of which nothing was heard for so long does not come to the next rule any more.
+/// A packet without a message for this long reaches no further rule.
 const LOST: Duration = Duration::from_millis(600);
 
 /// One packet as the kernel traced it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// Where it entered: [`Hook::Prerouting`] or [`Hook::Output`].
+    /// The hook at which it entered: [`Hook::Prerouting`] or [`Hook::Output`].
     pub entry: Hook,
     /// The packet as it was sent.
     pub sent: Headers,
@@ -46,27 +46,27 @@ pub struct Step {
     pub chain: String,
     /// The number of the rule in its chain, from 1; 0 for the policy; `None` for a rule that was gone when kpx asked.
     pub number: Option<usize>,
-    /// What it did.
+    /// Its effect.
     pub ruling: Ruling,
 }
 
 /// How a packet ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum End {
-    /// It left the node: as what, and the index of the link.
+    /// It left the node: its kind, and the index of the link.
     Left(Headers, Option<u32>),
     /// It reached a socket of the node.
     Arrived(Headers),
     /// A rule or a policy dropped it, perhaps with an answer.
     Dropped,
-    /// The last that was heard of it is the last step.
+    /// Its last message was about the last step.
     Vanished,
 }
 
 /// A predicted path beside an observed one.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The position of the outcome that the packet took, or came nearest to.
+    /// The position of the outcome that fits the packet best.
     pub outcome: usize,
     /// Steps of both, in order.
     pub lines: Vec<Line>,
@@ -79,7 +79,7 @@ pub struct Comparison {
 pub enum Line {
     /// Both have it.
     Both(Rc<Hop>),
-    /// Only the prediction has it, and the kernel would have said so.
+    /// Only the prediction has it, although the kernel traces such steps.
     Predicted(Rc<Hop>),
     /// The prediction has it, and the kernel traces no such step.
     Untraced(Rc<Hop>),
@@ -104,7 +104,7 @@ impl Comparison {
 pub fn is_complete(traced: &Traced, quiet: Duration) -> bool {
     observed(traced).is_some_and(|packet| {
         let patience = match packet.end {
-            // What leaves by lo comes in again.
+            // Packets that leave by lo come in again.
             End::Left(_, Some(LO)) | End::Vanished => LOST,
             End::Left(..) | End::Arrived(_) | End::Dropped => REST,
         };
@@ -112,8 +112,8 @@ pub fn is_complete(traced: &Traced, quiet: Duration) -> bool {
     })
 }
 
-/// Returns the first packet in `traced` that is as wanted: the rules of kpx's own table chose it, and do not find it to
-/// be in another state.
+/// Returns the first wanted packet in `traced`: one that the rules of kpx's own table chose, and whose connection is in
+/// the wanted state.
 pub fn observed(traced: &Traced) -> Option<Observed> {
     let mut at = 0;
     loop {
@@ -231,17 +231,17 @@ fn hook(number: u32) -> Option<Hook> {
 /// How steps of both paths are compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Means<'t> {
-    /// What the kernel said.
+    /// The kernel's messages.
     pub traced: &'t Traced,
     /// Whether rules have the same numbers on both sides; not for rules that kube-proxy would write.
     pub numbered: bool,
-    /// Whether the kernel tells of packets before connection tracking.
+    /// Whether the kernel traces packets before connection tracking.
     pub from_the_beginning: bool,
     /// Whether the nft back end of iptables, whose rules the kernel traces, is not the one in use.
     pub nft_is_other: bool,
 }
 
-/// What is compared of a step.
+/// The parts of a step that are compared.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Key {
     hook: Hook,
@@ -305,7 +305,7 @@ fn lines(outcome: &Outcome, packet: &Observed, means: &Means<'_>) -> Vec<Line> {
         let make: fn(Rc<Hop>) -> Line = if key.is_none() {
             Line::Untraced
         } else {
-            // What was observed between two common steps comes before what was predicted there.
+            // Observed steps between two common ones come before the predicted ones.
             let next = common[place..].iter().find_map(|at| *at);
             let between = observed[seen..next.unwrap_or(observed.len())].iter();
             lines.extend(between.map(|(_, step)| Line::Observed((*step).clone())));
@@ -322,7 +322,8 @@ fn lines(outcome: &Outcome, packet: &Observed, means: &Means<'_>) -> Vec<Line> {
     lines
 }
 
-/// Groups the hops of one rule, with what the kernel says of it; without a key where it says nothing.
+/// Groups the hops of one rule, with the key of the kernel's message about it; without a key if the kernel has no
+/// message.
 fn groups(
     outcome: &Outcome,
     entry: Hook,
@@ -386,8 +387,8 @@ fn groups(
     groups
 }
 
-/// Returns whether the rules of iptables on a path are those of the nft back end: it may have built-in chains although the
-/// legacy one is in use, but not the others.
+/// Returns whether the rules of iptables on a path belong to the nft back end: it may have built-in chains although the
+/// legacy one is in use, but no other chains.
 fn is_nft(hops: &[Rc<Hop>], family: Family, traced: &Traced) -> bool {
     let has = |table: &str, chain: &str| {
         traced.chains.contains_key(&ChainName {

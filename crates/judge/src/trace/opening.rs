@@ -1,5 +1,5 @@
-//! Fields of packets that kpx does not follow, as packets have them that open a usual connection: small
-//! ones without options or a type of service, from a program of root where the node itself sends them.
+//! Fields that kpx does not follow, with their values in packets that open a usual connection: small packets without
+//! options or a type of service. Packets of the node itself come from a program of root.
 
 use std::ops::RangeInclusive;
 
@@ -10,19 +10,19 @@ use kpx_node::net::{Cidr, Family, Proto};
 /// Values that a field may have.
 pub(super) type Values = RangeInclusive<u64>;
 
-/// Hops that a packet has passed at the most that comes from another machine, of the 64 to 255 with which it was sent.
+/// The most hops that a packet from another machine has passed; it was sent with a TTL of 64 to 255.
 const MOST_HOPS: u64 = 48;
 
-/// Bytes that a connection has carried at the most before its first data.
+/// The most bytes of a connection before its first data.
 const OPENING_BYTES: Values = 0..=1_000;
 
-/// Packets that a connection has had at the most before its first data.
+/// The most packets of a connection before its first data.
 const OPENING_PACKETS: Values = 0..=4;
 
 /// Bytes that a link carries.
 const MTU: u64 = 1_500;
 
-/// Ports at which the kernel or a rule follows the protocol of a helper.
+/// Ports of the protocols of conntrack helpers.
 const HELPED: [(&str, u16); 9] = [
     ("amanda", 10080),
     ("ftp", 21),
@@ -96,7 +96,7 @@ pub(super) fn counted(packet: &Packet, bytes: bool) -> Option<Values> {
     (packet.opens || packet.reply || !packet.established).then_some(values)
 }
 
-/// Returns the user of the program that sends `packet`: that of a client on the node is one of root, as the kubelet and the container
+/// Returns the user of the program that sends `packet`. A client on the node is a program of root, as the kubelet and the container
 /// runtime are. `None` for a server, and in the network of a pod.
 pub(super) fn user(packet: &Packet, router: &Router<'_>) -> Option<u64> {
     let is_of_node = router.node.services().is_ok();

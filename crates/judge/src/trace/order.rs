@@ -1,8 +1,8 @@
-//! Nat chains of the same priority: the kernel runs the one first that was registered last, which no evidence shows for certain
-//! across tables. A packet is followed in every order, and what differs is open.
+//! Nat chains of the same priority: the kernel first runs the one that was registered last, which no evidence shows for certain
+//! across tables. A packet is followed in every order; differing results are unknown.
 //!
 //! A connection that is tracked for the same address was translated in the kernel's order. If recent ones went where only the
-//! likely order leads, that is the order. If they went elsewhere, it stays open: they may be older than a chain.
+//! likely order leads, that is the order. If they went elsewhere, the order stays unknown: they may be older than a chain.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use super::walk::{Branch, End, Ends};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::conntrack::Entry;
 
-/// One order of the chains: the question that makes it the kernel's order, if it is not the likely one, and what it leads to.
+/// One order of the chains: the question that would make it the kernel's order (none for the likely one), and its result.
 pub(super) struct Ordered<'q> {
     pub(super) question: Option<&'q str>,
     pub(super) ends: Ends,
@@ -20,8 +20,8 @@ pub(super) struct Ordered<'q> {
 /// The place of the likely order among all.
 const LIKELY: usize = 0;
 
-/// Returns the ways of a packet, of which `orders` are all that may be; the first is the likely one. `can_be_seen` says whether
-/// tracked connections show which one it is, and `is_sent_here` whether the node sends it: other chains translate what comes in.
+/// Returns the ways of a packet over all possible `orders`; the first is the likely one. `can_be_seen` says whether tracked
+/// connections show which one it is, and `is_sent_here` whether the node sends it: other chains translate what comes in.
 pub(super) fn reconcile(
     node: &NodeSnapshot<'_>,
     sent: &Branch,
@@ -86,10 +86,10 @@ const KEPT: &[(&str, u32)] = &[
 /// The same for datagrams that got no answer.
 const UNREPLIED: u32 = 30;
 
-/// The newest connections that lead differently must be this far apart, in seconds, for the newer one to show the order.
+/// If two connections lead differently, the newer one shows the order only if it is newer by this many seconds.
 const APART: u32 = 5;
 
-/// Returns how many seconds ago `entry` was renewed, if that shows from its state.
+/// Returns how many seconds ago `entry` was renewed, if its state shows it.
 fn age(entry: &Entry) -> Option<u32> {
     let kept = match &entry.state {
         Some(state) => KEPT.iter().find(|(of, _)| of == state)?.1,

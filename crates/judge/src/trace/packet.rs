@@ -14,7 +14,7 @@ use kpx_node::net::{Family, Mark, Proto};
 /// The time to live with which Linux sends packets (`IPDEFTTL`).
 pub(crate) const SENT_TTL: u8 = 64;
 
-/// Where a packet enters the node.
+/// The place where a packet enters the node.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Entry {
     /// Sent by a pod of this node: comes in through the pod's link.
@@ -28,7 +28,7 @@ pub enum Entry {
 /// The first packet of a flow, as it is sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Flow {
-    /// Where it enters.
+    /// The place where it enters.
     pub entry: Entry,
     /// The source address; `None` lets the node choose, for [`Entry::Host`].
     pub source: Option<IpAddr>,
@@ -38,7 +38,7 @@ pub struct Flow {
     pub port: u16,
     /// The mark that it enters with, from a socket or a program of eBPF: 0 for almost all packets.
     pub mark: u32,
-    /// What else it enters with.
+    /// Further properties with which it enters.
     pub carried: Carried,
     /// TCP, UDP or SCTP, or ICMP for an echo request; `ICMPv6` with a port of [`NDP`] for that type.
     pub proto: Proto,
@@ -46,14 +46,14 @@ pub struct Flow {
     pub established: bool,
 }
 
-/// What a packet brings from where it was before: another network, or the packets of its connection before it.
+/// State that a packet brings: from another network, or from earlier packets of its connection.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Carried {
     /// The byte with its type of service; `None` if that is unknown.
     pub tos: Option<u8>,
-    /// The mark of its connection on this node, which rules may give to it.
+    /// The mark of its connection on this node, which rules may copy to the packet.
     pub ct_mark: u32,
-    /// Whether the client asks for ECN, at first: what it sends again does not.
+    /// Whether the client asks for ECN, at first: packets that it sends again do not.
     pub ecn: bool,
     /// The first and the last of the ports that the client gets for its packets, if they are known.
     pub ports: Option<(u16, u16)>,
@@ -73,7 +73,7 @@ impl Carried {
 }
 
 impl Default for Carried {
-    /// Returns what a packet has that no rule changed.
+    /// Returns the state of a packet that no rule changed.
     fn default() -> Self {
         Self {
             tos: Some(0),
@@ -118,7 +118,7 @@ pub enum Further {
 /// Follows a packet after the first one to its ends, or asks for the chain to read next.
 pub type Follow<'f> = dyn Fn(&Further) -> Result<Vec<Outcome>, Need> + 'f;
 
-/// A packet on its way, with what the kernel keeps beside it.
+/// A packet on its way, with the state that the kernel keeps for it.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -129,7 +129,7 @@ pub(crate) struct Packet {
     destination: IpAddr,
     /// The destination port.
     port: u16,
-    /// The source port of a reply; that of any other packet is some ephemeral one.
+    /// The source port of a reply. Any other packet has some ephemeral port.
     pub(crate) source_port: Option<u16>,
     proto: Proto,
     /// The address to which nat is to translate a reply back.
@@ -144,12 +144,12 @@ pub(crate) struct Packet {
     pub(crate) ecn: bool,
     /// The first and the last of the ports that it may be sent from, if they are known and it is no reply.
     pub(crate) ports: Option<(u16, u16)>,
-    /// Which of its fields it was sent with.
+    /// The fields that no rule changed.
     pub(crate) as_sent: AsSent,
     /// Where the answers about it are recorded, if they are.
     pub(crate) seen: Option<Rc<Seen>>,
-    /// Where the answers about its present destination are recorded, if the rest of its way is walked for others that differ
-    /// from it in nothing else.
+    /// Where the answers about its current destination are recorded, if the rest of its way also counts for packets that
+    /// differ only in the destination.
     pub(super) alike: Option<Rc<Seen>>,
     pub(crate) mark: SentMark,
     /// The mark it was sent with.
@@ -201,7 +201,7 @@ pub(crate) struct Packet {
     source_is_given: bool,
 }
 
-/// Which fields of a packet are as they were sent.
+/// The fields of a packet that no rule changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AsSent {
     /// The destination address.
@@ -359,7 +359,7 @@ impl Packet {
         }
     }
 
-    /// Returns the protocol for texts and for what follows from a recorded answer.
+    /// Returns the protocol, for texts and for decisions that follow from a recorded answer.
     pub(crate) const fn shown_proto(&self) -> Proto {
         self.proto
     }
@@ -384,7 +384,7 @@ impl Packet {
         tcp_flags(self.opens, self.reply)
     }
 
-    /// Returns the type of ICMP that it has: that of a ping, of its answer, or of a message between neighbours.
+    /// Returns its type of ICMP: a ping, its answer, or a message between neighbours.
     pub(crate) fn icmp_type(&self) -> u8 {
         if is_ndp(self.proto, self.port) {
             return u8::try_from(self.port).unwrap_or_default();
@@ -509,7 +509,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Returns the same as other packets meet it, whose fields are others.
+    /// Returns the same element for packets with other fields.
     fn for_others(&self) -> Self {
         let key = self.key.iter().map(|part| match part {
             Part::Number(number, _) => Part::Number(*number, None),
@@ -522,7 +522,7 @@ impl Written {
     }
 }
 
-/// A part of an element, with the field that it is, if questions about that are recorded.
+/// A part of an element, with its field, if questions about the field are recorded.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Part {
     Number(u128, Option<Field>),

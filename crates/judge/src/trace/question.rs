@@ -1,4 +1,4 @@
-//! What a trace asks: the flows to a target, whose target it is, and their paths.
+//! The question of a trace: the flows to a target, its Service, and their paths.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use kpx_node::net::{Family, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::{Owner, Owners, Port};
 
-/// Returns the items that a trace reads, beside the rules of iptables.
+/// Returns the items that a trace reads, in addition to the rules of iptables.
 pub fn needs() -> impl Iterator<Item = Item> {
     NEEDS
         .iter()
@@ -41,7 +41,9 @@ pub fn several_ports(node: &NodeSnapshot<'_>, target: &Target) -> Option<Vec<Str
         return None;
     };
     let mut services = node.services().ok()?.iter();
-    let is_it = |of: &&Service| of.metadata.namespace == *namespace && of.metadata.name == *name;
+    let is_it = |service: &&Service| {
+        service.metadata.namespace == *namespace && service.metadata.name == *name
+    };
     let ports = &services.find(is_it)?.spec.ports;
     let named = ports.iter().map(|port| match port.name.as_str() {
         "" => port_in_words(port),
@@ -50,7 +52,7 @@ pub fn several_ports(node: &NodeSnapshot<'_>, target: &Target) -> Option<Vec<Str
     (ports.len() > 1).then(|| named.collect())
 }
 
-/// Returns the default protocol of a target: that of the Service at its address and port, else TCP.
+/// Returns the default protocol of a target: the protocol of the Service at its address and port, else TCP.
 pub fn protocol(owners: &Owners, found: Found) -> Proto {
     let all = [Proto::Tcp, Proto::Udp, Proto::Sctp];
     let at = |proto: &Proto| owners.at(found.addr, found.port, *proto).is_some();
@@ -107,7 +109,8 @@ pub struct Walked {
     pub nft_is_other: bool,
 }
 
-/// Returns the packets after the first one of a flow with these outcomes, each with its ends, to which the last argument follows it.
+/// Returns the packets after the first one of a flow with these outcomes, each with its ends; the last argument follows a packet to
+/// its ends.
 pub type Answers<'a> =
     dyn Fn(&Flow, &[Outcome], &Follow<'_>) -> Result<Vec<(Further, Vec<Outcome>)>, Need> + 'a;
 

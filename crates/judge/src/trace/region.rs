@@ -198,7 +198,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// All fields: what a region is divided by first comes first.
+    /// All fields, in the order in which a region is divided by them.
     pub const ALL: [Self; 5] = [
         Self::Destination,
         Self::Proto,
@@ -266,7 +266,7 @@ impl Region {
     }
 }
 
-/// What a walk asked about the packet that it follows, as the region of all packets with the same answers.
+/// The questions of a walk about its packet, as the region of all packets with the same answers.
 #[derive(Debug)]
 pub(crate) struct Seen(RefCell<Region>);
 
@@ -357,12 +357,12 @@ impl<'p, T: Coordinate> Asked<'p, T> {
         self.of.is_some()
     }
 
-    /// Returns the value for texts and for what follows from a recorded answer: not for decisions.
+    /// Returns the value for texts, and for what follows from a recorded answer; not for decisions.
     pub(crate) const fn shown(self) -> T {
         self.value
     }
 
-    /// Returns the value; packets with any other have to be walked for themselves.
+    /// Returns the value; packets with any other value need a walk of their own.
     pub(crate) fn exact(self) -> T {
         self.is(self.value);
         self.value
@@ -374,7 +374,7 @@ impl<'p, T: Coordinate> Asked<'p, T> {
         is
     }
 
-    /// Returns whether the value is one of those from `first` to `last`.
+    /// Returns whether the value is between `first` and `last`, inclusive.
     pub(crate) fn between(self, first: T, last: T) -> bool {
         self.lies(first.number(), last.number())
     }
@@ -438,7 +438,7 @@ impl AskedMark<'_> {
         }
     }
 
-    /// Returns these bits; packets with others have to be walked for themselves.
+    /// Returns these bits; packets with other bits need a walk of their own.
     pub(crate) fn bits(self, bits: u32) -> u32 {
         if let Some((seen, sent)) = self.sent {
             seen.keep_marks(sent, bits & self.of.kept);
@@ -446,7 +446,7 @@ impl AskedMark<'_> {
         self.of.value & bits
     }
 
-    /// Returns the mark; packets that were sent with any other have to be walked for themselves.
+    /// Returns the mark; packets that were sent with any other mark need a walk of their own.
     pub(crate) fn exact(self) -> u32 {
         if let Some((seen, sent)) = self.sent {
             seen.keep_marks(sent, u32::MAX);
@@ -473,7 +473,7 @@ impl Asked<'_, IpAddr> {
         self.is_in(Cidr::host(addr))
     }
 
-    /// Returns whether the address is one of those from `first` to `last`, of the same family.
+    /// Returns whether the address is between `first` and `last`, inclusive, and of the same family.
     pub(crate) fn is_between(self, first: IpAddr, last: IpAddr) -> bool {
         Family::of(first) == Family::of(self.value) && self.between(first, last)
     }

@@ -31,7 +31,7 @@ pub(crate) enum Decision {
     Unknown(String),
 }
 
-/// What decides on the way of a packet.
+/// The facts that decide on the way of a packet.
 enum Best<'a> {
     /// A route, and the link by which it goes out.
     Route(&'a Route, Option<Rc<str>>),
@@ -63,7 +63,7 @@ pub(crate) struct Transport<'a> {
 }
 
 impl Transport<'_> {
-    /// Returns those of a packet; without a source port, it is sent from some ephemeral one.
+    /// Returns the protocol and ports of a packet; without a source port, it has some ephemeral one.
     pub(crate) const fn of(proto: Proto, source_port: Option<u16>, port: u16) -> Self {
         Self {
             proto: Asked::new(proto.number(), None),
@@ -74,7 +74,7 @@ impl Transport<'_> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Returns the look-up of a packet to `destination` of which nothing else is known.
+    /// Returns the look-up of a packet of which only `destination` is known.
     pub(crate) const fn to(destination: Asked<'a, IpAddr>) -> Self {
         Self {
             destination,
@@ -121,7 +121,7 @@ struct Table<'a> {
     routes: Vec<&'a Route>,
     /// The links by which they go out.
     devices: Vec<Option<Rc<str>>>,
-    /// All addresses of a route, once asked for; and of those with any.
+    /// All addresses of a route, computed on demand; and of routes with any.
     of_route: RefCell<HashMap<Option<usize>, Rc<Ranges>>>,
 }
 
@@ -224,8 +224,12 @@ impl<'a> Router<'a> {
         let own: Vec<IpAddr> = here.map(|at| at.addr.addr).collect();
         let nodes = self.node.nodes().into_iter().flatten();
         let mut all = nodes.flat_map(|node| &node.status.addresses);
-        all.any(|of| {
-            let addr = of.address.parse().ok().filter(|addr| !own.contains(addr));
+        all.any(|known| {
+            let addr = known
+                .address
+                .parse()
+                .ok()
+                .filter(|addr| !own.contains(addr));
             addr.is_some() && words.split(' ').any(|word| word.parse().ok() == addr)
         })
     }
@@ -308,7 +312,7 @@ impl<'a> Router<'a> {
             }
             from = rule.goto.unwrap_or(from);
             let Some(table) = &rule.table else {
-                // Rules for VRFs and those that only go on decide nothing.
+                // Rules for VRFs, and rules that only continue, decide nothing.
                 if matches!(rule.action.as_str(), "" | "nop" | "goto") {
                     continue;
                 }
@@ -321,7 +325,7 @@ impl<'a> Router<'a> {
             let short = |length| u32::from(route.destination.prefix) <= length;
             match route.kind.as_str() {
                 "throw" => {}
-                // Only what leads somewhere is passed over: fib_rules_lookup asks for errors first.
+                // Only a route that leads somewhere may be suppressed: fib_rules_lookup checks for errors first.
                 "unicast" | "" | "local" | "broadcast" | "multicast" | "anycast"
                     if rule.suppress_prefix.is_some_and(short) => {}
                 _ => return Best::Route(route, device),
@@ -421,7 +425,7 @@ impl<'a> Router<'a> {
             .or_else(|| usable().map(|a| a.addr.addr).next())
     }
 
-    /// Decides by the node's addresses alone: what they ask about the destination holds for others, too.
+    /// Decides by the node's addresses alone: the answer is recorded for other destinations, too.
     fn without_routes(&self, destination: Asked<'_, IpAddr>, gap: &Gap) -> Decision {
         match self.own(destination) {
             Ok(Some(("local", _))) => {
@@ -453,8 +457,8 @@ pub(crate) fn only_for_vrf(node: &NodeSnapshot<'_>, outcome: &Outcome) -> Option
     only_in_vrf(node, outcome.destination.0).filter(|_| is_routed)
 }
 
-/// Returns why the lack of a route to `to` is not certain, if the table of a VRF has one: what comes in by the links of the VRF, and what
-/// programs bound to it send, is looked up there.
+/// Returns why the lack of a route to `to` is not certain, if the table of a VRF has one: packets that enter by the links of the VRF, and
+/// packets of programs that are bound to it, are looked up there.
 pub(crate) fn only_in_vrf(node: &NodeSnapshot<'_>, to: IpAddr) -> Option<String> {
     let links = node.links().ok()?;
     let mut routes = node.routes().ok()?.all.iter();

@@ -169,7 +169,7 @@ impl Walker<'_, '_, '_> {
         let decision = self.router.decide(Lookup::of(&branch.packet, None));
         let tcp = branch.packet.is(Proto::Tcp);
         match self.leave(branch, decision, End::Accept) {
-            // Other protocols hand the error to the program; TCP does not look, and asks again until it gives up.
+            // Other protocols hand the error to the program; TCP ignores the error, and retries until it gives up.
             (branch, End::Reject(reason)) if tcp => (branch, End::Drop(reason)),
             end => end,
         }
@@ -192,14 +192,14 @@ impl Walker<'_, '_, '_> {
         self.bridges.iter().any(|bridge| bridge == name)
     }
 
-    /// Returns whether 127.0.0.0/8 may pass `device`: its own setting or that of all.
+    /// Returns whether 127.0.0.0/8 may pass `device`, by its own setting or that of all links.
     fn route_localnet(&self, device: Option<&str>) -> bool {
         let of = |name: &str| self.sysctl_on(&format!("net.ipv4.conf.{name}.route_localnet"));
         of("all") == Some(true) || device.is_some_and(|name| of(name) == Some(true))
     }
 }
 
-/// Returns how the type of a route without a way out is called; `None` is for no route.
+/// Returns the name of a route type without a way out; `None` is for no route.
 fn named(kind: Option<&String>) -> &str {
     kind.map_or("no route", String::as_str)
 }

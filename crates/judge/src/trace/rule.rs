@@ -19,7 +19,7 @@ use kpx_node::owner::software::{self, Maker};
 /// The range of the pods in a command, where it is not known.
 pub const PODS: &str = "PODS";
 
-/// Firewalls whose last rule or policy has no name of theirs, and whether they set policies alone.
+/// Firewalls whose last rule or policy does not have their name, and whether they only set policies.
 const FIREWALLS: &[(&str, bool)] = &[
     ("firewalld", false),
     ("ufw", false),
@@ -49,13 +49,13 @@ pub struct Rule {
 /// Packets that a rule of a firewall is to accept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Accepted {
-    /// Those of [pods](PODS).
+    /// Packets of [pods](PODS).
     FromPods,
-    /// Those to them.
+    /// Packets to pods.
     ToPods,
-    /// Those to this address and port.
+    /// Packets to this address and port.
     To(SocketAddr, Proto),
-    /// Those after the first one of a connection.
+    /// Packets after the first one of a connection.
     Established,
 }
 
@@ -135,8 +135,9 @@ impl Rule {
         format!("{program} {} {} {which}", self.table, self.chain)
     }
 
-    /// Returns who made it, if `known` is what its own name and signs show: the last rule or the policy of a built-in chain is
-    /// that of the firewall whose chains it enters, and a rule that ends what a jump before it leaves is that of the jump's maker.
+    /// Returns who made it; `known` is the maker that its own name and content show. If a built-in chain jumps to chains of a
+    /// firewall, its last rule or its policy belongs to that firewall. A rule that ends packets behind a jump, once the jump
+    /// has returned, belongs to the maker of the jump.
     pub fn maker(&self, node: &NodeSnapshot<'_>, known: Maker) -> Maker {
         let is_open = matches!(known, Maker::Unknown | Maker::Kernel);
         if is_open && let Some(to) = self.ends_rest_of(node) {
@@ -184,8 +185,8 @@ impl Rule {
             .unwrap_or(known)
     }
 
-    /// Returns whether it holds back what no NetworkPolicy allows: a rule of Calico's, kube-router's, Weave Net's or Azure's chain
-    /// for the policies of a pod, or the rule that ends what Weave Net's chain leaves.
+    /// Returns whether it holds back packets that no NetworkPolicy allows: a rule of Calico's, kube-router's, Weave Net's or
+    /// Azure's chain for the policies of a pod, or the last rule of Weave Net's chain.
     pub fn is_of_policy(&self, node: &NodeSnapshot<'_>) -> bool {
         let chain = policy_name(&self.chain);
         let is_of = |names: &[&str]| names.iter().any(|name| chain.starts_with(name));
@@ -202,9 +203,9 @@ impl Rule {
                 ]))
     }
 
-    /// Returns whether it ends the packets of pods of which the network plugin knows nothing: Calico's for links without rules,
-    /// kube-router's for a pod without any policy, not even the default one, or what Weave Net's chain leaves although no NetworkPolicy
-    /// applies to any pod.
+    /// Returns whether it ends the packets of pods of which the network plugin knows nothing: Calico's rule for links without rules,
+    /// kube-router's rule for a pod without any policy, not even the default one, or the last rule of Weave Net's chain where no
+    /// NetworkPolicy applies to any pod.
     pub fn is_of_unknown_pod(&self, node: &NodeSnapshot<'_>) -> bool {
         let applies_none = || {
             let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
@@ -273,8 +274,8 @@ impl Rule {
         })
     }
 
-    /// Returns the pod, as `NAMESPACE/NAME`, whose policies its chain has, if that pod uses the host's network: kube-router then
-    /// applies them to the whole node, because the pod's address is the node's.
+    /// Returns the pod, as `NAMESPACE/NAME`, with the policies in its chain, if this pod uses the host's network: kube-router
+    /// then applies them to the whole node, because the pod's address is the node's.
     pub fn pod_of_host(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         own_policies(&self.chain)?;
         let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
@@ -348,7 +349,8 @@ impl Rule {
         self.blocks() && rest(&self.rule).next().is_none()
     }
 
-    /// Returns whether it closes more than it is about: all packets that reach it, all of a link, or what rules before it do not accept.
+    /// Returns whether it is a closing rule: it ends all packets that reach it, all of a link, or those that rules before it do not
+    /// accept.
     pub fn closes(&self, node: &NodeSnapshot<'_>) -> bool {
         self.is_last() || self.ends_link() || self.ends_list(node)
     }
@@ -365,20 +367,24 @@ impl Rule {
             && pairs.all(|pair| pair.len() == 2 && LINKS.contains(&pair[0]))
     }
 
-    /// Returns whether it ends a list of those who may use an address, a port or a link: rules before it in its chain accept some of
-    /// the packets to the same address or ports, or from the same link.
+    /// Returns whether it ends a list of permitted clients of an address, a port or a link: rules before it in its chain accept some
+    /// of the packets to the same address or ports, or from the same link.
     fn ends_list(&self, node: &NodeSnapshot<'_>) -> bool {
         let Some((own, before)) = self.with_those_before(node).filter(|_| self.blocks()) else {
             return false;
         };
         let asked = conditions(own);
-        let is_about = |of: &&Match<'_>| match of {
+        let is_about = |matched: &&Match<'_>| match matched {
             Match::Destination(_) | Match::In(_) | Match::Multiport { .. } => true,
             Match::Ports { destination, .. } => destination.is_some(),
             _ => false,
         };
-        let is_wide = |of: &&Match<'_>| {
-            is_about(of) || matches!(of, Match::Protocol(_) | Match::Out(_) | Match::State { .. })
+        let is_wide = |condition: &&Match<'_>| {
+            is_about(condition)
+                || matches!(
+                    condition,
+                    Match::Protocol(_) | Match::Out(_) | Match::State { .. }
+                )
         };
         asked.iter().all(is_wide)
             && before.iter().any(|rule| {
@@ -400,7 +406,7 @@ impl Rule {
         self.is_of("FORWARD", node)
     }
 
-    /// Returns whether its chain is that of the hook `name`, as iptables writes it.
+    /// Returns whether its chain belongs to the hook `name`, as iptables writes it.
     fn is_of(&self, name: &str, node: &NodeSnapshot<'_>) -> bool {
         if !self.is_nft() {
             return self.chain == name;
@@ -424,7 +430,7 @@ impl Rule {
             0 => String::new(),
             number => format!(" {number}"),
         };
-        // What the node itself sends has an address of the node.
+        // A packet of the node itself has an address of the node.
         let packets = match packets {
             Accepted::FromPods if self.is_of("OUTPUT", node) => Accepted::ToPods,
             others => others,
@@ -473,7 +479,7 @@ impl Rule {
         }
     }
 
-    /// Returns the kind and the name of the set or map that it looks up, if it does, and whether it is for what is not in there.
+    /// Returns the kind and the name of the set or map of a lookup in it, and whether it matches packets outside of the set.
     fn set(&self) -> Option<(&'static str, &str, bool)> {
         let words: Vec<&str> = self.rule.split_ascii_whitespace().collect();
         let is_set = |word: &&str| {
@@ -495,7 +501,7 @@ impl Rule {
         Some((kind, &words[at][1..], before == Some("!=")))
     }
 
-    /// Returns whether another rule adds what packets have to the set that it looks up: taken out, it is there again with the next packet.
+    /// Returns whether another rule adds packets' addresses to the set that it looks up: a removed address returns with the next packet.
     pub fn is_of_filled_set(&self, node: &NodeSnapshot<'_>) -> bool {
         let Some(("set", name, false)) = self.set() else {
             return false;
@@ -523,7 +529,7 @@ impl Rule {
         })
     }
 
-    /// Returns the command that lists the set or map that it looks up, if it does, and whether it is for what is not in there.
+    /// Returns the command that lists the set or map of a lookup in it, and whether it matches packets outside of the set.
     pub fn listing_of_set(&self) -> Option<(String, bool)> {
         let (kind, name, inverted) = self.set()?;
         let listing = if self.is_nft() {
@@ -534,7 +540,8 @@ impl Rule {
         Some((listing, inverted))
     }
 
-    /// Returns the command that takes addresses of the cluster out of the set whose members it stops, if it has any by themselves.
+    /// Returns the command that removes addresses of the cluster from the set whose members it stops, if they are members of their
+    /// own, not parts of a range.
     pub fn release(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         let ("set", name, false) = self.set()? else {
             return None;
@@ -625,8 +632,8 @@ impl Rule {
         (!commands.is_empty()).then(|| commands.join(" && "))
     }
 
-    /// Returns the command that restricts a rule which translates all packets to a port, whatever their address is, to those for the
-    /// node's own addresses. In mode ipvs, addresses of Services are such.
+    /// Returns the command that restricts a rule which translates all packets to a port, whatever their address is, to packets for
+    /// the node's own addresses. In mode ipvs, addresses of Services are among them.
     pub fn localized(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         if node.configured_mode().ok() == Some(Mode::Ipvs) {
             return None;
@@ -651,9 +658,9 @@ impl Rule {
             });
         }
         let (own, _) = self.with_those_before(node)?;
-        let is_port = |of: &&Match<'_>| {
+        let is_port = |matched: &&Match<'_>| {
             matches!(
-                of,
+                matched,
                 Match::Protocol(_) | Match::Ports { .. } | Match::Multiport { .. }
             )
         };
@@ -747,8 +754,8 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Returns words of the rule that holds back what no policy allows, if `chain` is one for the policies of a single pod: Calico's or
-/// kube-router's.
+/// Returns words of the rule against packets that no policy allows, if `chain` is for the policies of a single pod:
+/// Calico's or kube-router's.
 pub(crate) fn own_policies(chain: &str) -> Option<&'static str> {
     let chain = policy_name(chain);
     if chain.starts_with("cali-tw-") || chain.starts_with("cali-fw-") {
@@ -757,12 +764,12 @@ pub(crate) fn own_policies(chain: &str) -> Option<&'static str> {
     chain.starts_with("KUBE-POD-FW-").then_some("")
 }
 
-/// Returns the name of a chain in iptables: Calico's tables of nftables have it behind that of a table.
+/// Returns the name of a chain in iptables: Calico's tables of nftables have it behind the name of a table.
 fn policy_name(chain: &str) -> &str {
     chain.trim_start_matches("filter-")
 }
 
-/// Returns what a rule asks for, without comments.
+/// Returns the matches of a rule, without comments.
 fn conditions<'r>(rule: &'r Iptables<'_>) -> Vec<&'r Match<'r>> {
     let all = rule.matches.iter();
     all.filter(|condition| !matches!(condition, Match::Comment(_)))

@@ -83,7 +83,7 @@ impl<'a> Pods<'a> {
         let of_pods = all.iter().filter_map(|pod| pod.spec.node_name.as_deref());
         let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
         let of_endpoints = endpoints.filter_map(|endpoint| endpoint.node_name.as_deref());
-        let is_it = |of: &&str| Some(*of) == name.as_deref();
+        let is_it = |text: &&str| Some(*text) == name.as_deref();
         let named = || of_pods.chain(of_endpoints).find(is_it);
         let reads_all = node.pods().is_ok() && node.evidence().missing_part(Item::Pods).is_none();
         let connected = node.connected().ok().filter(|_| !reads_all);
@@ -187,7 +187,7 @@ impl Pods<'_> {
         addresses
     }
 
-    /// Returns the addresses of this node's pods: its prefixes, or else those of the pods that are known.
+    /// Returns the addresses of this node's pods: its prefixes, or else the addresses of known pods.
     pub(crate) fn here(&self, family: Family) -> Ranges {
         let prefixes = self.prefixes(family);
         if !prefixes.is_empty() {
@@ -232,9 +232,9 @@ impl Pods<'_> {
                 .flat_map(|config| config.cluster_cidr.split(','));
             let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());
             let of_cluster: Vec<Cidr> = of_cluster.collect();
-            let is_pods = |of: &&Connection| {
+            let is_pods = |connection: &&Connection| {
                 let mut ranges = of_cluster.iter();
-                ranges.any(|range| range.contains(of.network.addr))
+                ranges.any(|range| range.contains(connection.network.addr))
             };
             let networks = self.connected.iter().filter(is_pods);
             prefixes.extend(networks.map(|network| network.network));
@@ -307,7 +307,7 @@ pub(crate) fn usual(
     Likely::new(Family::of(target), node, pods).sources(target, backends)
 }
 
-/// What the usual sources of packets of one family are chosen from.
+/// The candidates for the usual sources of packets of one family.
 #[derive(Debug)]
 pub(crate) struct Likely {
     /// The pods of this node.

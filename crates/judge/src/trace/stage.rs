@@ -41,13 +41,13 @@ pub(crate) enum Stage<'w, 'a> {
     Unknown(String),
 }
 
-/// The nat chains of a hook. Of those with the same priority, the kernel runs the one first that was registered last
+/// The nat chains of a hook. Of chains with the same priority, the kernel runs the one first that was registered last
 /// (`nf_hook_entries_grow`).
 #[derive(Debug)]
 pub(crate) struct Nat<'w, 'a> {
-    /// The chains, by priority, then the later one first, as far as the order of tables and chains shows it.
+    /// The chains, by priority, then the later one first if the order of tables and chains shows it.
     pub(crate) chains: Vec<Stage<'w, 'a>>,
-    /// Other orders that the evidence leaves open: a table that is older may have a chain that is younger.
+    /// Other possible orders: an older table may have a newer chain.
     pub(crate) others: Vec<Order>,
     /// Whether the order of tables is known of all chains.
     pub(crate) is_placed: bool,
@@ -56,13 +56,13 @@ pub(crate) struct Nat<'w, 'a> {
 /// An order of nat chains that may be the kernel's.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// What makes it the kernel's order: `whether …`.
+    /// The condition for it to be the kernel's order: `whether …`.
     pub(crate) question: String,
     /// The places of the chains in [`Nat::chains`], in this order.
     pub(crate) places: Vec<usize>,
 }
 
-/// What is registered, with what decides on its order.
+/// A registered hook, with the facts that decide its order.
 struct Registered<'w, 'a> {
     priority: i32,
     /// The place of its table among all tables, from 1; `None` if unknown.
@@ -84,7 +84,7 @@ impl<'w, 'a> Registered<'w, 'a> {
     }
 }
 
-/// Returns `all` by priority, then what was registered last first. Where the table is unknown, the order stays.
+/// Returns `all` by priority, then the last registered first. If the table is unknown, the order stays.
 fn sorted<'w, 'a>(all: Vec<Registered<'w, 'a>>) -> Vec<Registered<'w, 'a>> {
     let mut all: Vec<(usize, Registered<'w, 'a>)> = all.into_iter().enumerate().collect();
     all.sort_by_key(|(at, of)| {
@@ -190,7 +190,8 @@ pub(crate) fn stages<'w, 'a>(
     for chains in &world.chains {
         if let Rules::Unknown(gap) = &chains.rules {
             // The kernel's own list has them, too.
-            let of_iptables = |of: &&Table| of.family == family.nft_name() && of.is_of_iptables();
+            let of_iptables =
+                |table: &&Table| table.family == family.nft_name() && table.is_of_iptables();
             let mut listed = tables.iter().filter(of_iptables).peekable();
             if Some(chains.store) == in_nftables
                 && listed.peek().is_some()
@@ -203,7 +204,7 @@ pub(crate) fn stages<'w, 'a>(
             continue;
         }
         let place = |name: &str| {
-            let is_it = |of: &Table| of.family == family.nft_name() && of.name == name;
+            let is_it = |table: &Table| table.family == family.nft_name() && table.name == name;
             let at = tables.iter().position(is_it);
             at.filter(|_| Some(chains.store) == in_nftables)
         };
@@ -321,8 +322,8 @@ fn has(table: &str, hook: Hook) -> bool {
     }
 }
 
-/// Returns whether the base chain of nftables at `hook` is a built-in one of iptables-nft that is walked as such. What
-/// iptables cannot show, and chains that other software added, are walked as nftables'.
+/// Returns whether the base chain of nftables at `hook` is a built-in one of iptables-nft that is walked as such.
+/// Chains that iptables cannot show, and chains that other software added, are walked as chains of nftables.
 fn is_iptables(
     world: &World<'_, '_>,
     table: &Table,

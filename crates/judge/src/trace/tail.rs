@@ -1,7 +1,7 @@
-//! The rest of the way of packets that nothing tells apart any more.
+//! The rest of the way of packets that all later rules treat alike.
 //!
-//! Once translated, the packets of a connection differ in the endpoint that they are for. Most rules behind do not look at it: what
-//! a walk asks about the destination says for which others its ends hold, too.
+//! Once translated, packets differ in their endpoint, which most later rules ignore: the questions of a walk about the destination
+//! show for which other endpoints its ends are the same.
 
 use std::net::IpAddr;
 use std::rc::Rc;

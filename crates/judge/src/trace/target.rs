@@ -218,7 +218,9 @@ impl Target {
             return None;
         };
         let port = port.as_deref();
-        let port = ports.iter().find(|of| of.is_of(namespace, name, port))?;
+        let port = ports
+            .iter()
+            .find(|candidate| candidate.is_of(namespace, name, port))?;
         let of_family = |addr: &IpAddr| family.is_none_or(|family| Family::of(*addr) == family);
         let mut addresses = port.addresses.iter().map(|(_, addr)| *addr);
         Some(Found {

@@ -1,11 +1,11 @@
-//! The type of service: what targets and statements of rules make of its byte.
+//! The type of service: how targets and statements of rules change its byte.
 
 use super::packet::Packet;
 
-/// The bits below the six of DSCP, which are those of ECN.
+/// The bits of ECN, below the six bits of DSCP.
 const ECN: u8 = 0b11;
 
-/// Returns what a target `TOS` or `DSCP` makes of the byte `tos`; `None` if that, or an option, is not known.
+/// Returns the byte `tos` after a target `TOS` or `DSCP`; `None` if it, or an option, is not known.
 pub(super) fn target(tos: Option<u8>, options: &str) -> Option<u8> {
     let (option, value) = options.split_once(' ')?;
     let (value, mask) = value.split_once('/').unwrap_or((value, "0xff"));

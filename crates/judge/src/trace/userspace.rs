@@ -211,7 +211,7 @@ fn ended(mut outcome: Outcome, verdict: Verdict, with: &str, reason: String) -> 
     outcome
 }
 
-/// Returns the way of a packet to the process, then that of `second`, which the process sends.
+/// Returns the way of a packet to the process, then the way of `second`, which the process sends.
 fn joined(first: &Outcome, hop: &Rc<Hop>, second: Outcome) -> Outcome {
     let (verdict, reason) = match second.verdict {
         // No rule has to translate a packet to an endpoint.

@@ -1,6 +1,6 @@
-//! The walk: hooks in the kernel's order, and what each does to the packet.
+//! The walk: hooks in the kernel's order, and the effect of each on the packet.
 //!
-//! A packet that may go several ways is followed on each, with the probability of each. Sources: `nf_hook_slow`,
+//! A packet with several possible ways is followed on each, with its probability. Sources: `nf_hook_slow`,
 //! `ipt_do_table`, `nft_do_chain`, `nf_nat_inet_fn` and `ip_vs_core.c` of Linux 5.10 to 6.18.
 
 use std::cell::RefCell;
@@ -29,7 +29,7 @@ use kpx_node::net::Family;
 /// The number of paths at which a walk gives up; a real ruleset has one per endpoint.
 const MOST_WAYS: usize = 100_000;
 
-/// The number of paths at which a walk gives up those with conditions that nothing decides: each such rule may double them.
+/// The number of paths above which a walk gives up paths with undecided conditions: each such rule may double them.
 pub(crate) const MOST_OPEN: usize = 1024;
 
 /// Why such a path is not followed.
@@ -42,7 +42,7 @@ const SOURCE: usize = 1;
 /// A packet on one of its possible paths.
 #[derive(Clone, Debug)]
 pub(crate) struct Branch {
-    /// In a box: ways are moved more often than they part.
+    /// In a box: ways are moved more often than they split.
     pub(crate) packet: Box<Packet>,
     pub(crate) weight: f64,
     pub(crate) when: Vec<Assumption>,
@@ -99,12 +99,12 @@ pub(super) enum Phase {
     Loopback,
 }
 
-/// What a walk keeps beside the ends of the packet.
+/// State of a walk besides the ends of the packet.
 #[derive(Debug)]
 pub(crate) enum Follows {
     /// Its hops.
     Hops,
-    /// What was asked about it.
+    /// The questions about it.
     Questions(Rc<Seen>),
     /// Nothing.
     Ends,
@@ -118,9 +118,9 @@ pub(crate) struct Walker<'w, 'n, 'r> {
     pub(crate) family: Family,
     pub(super) bridges: Vec<String>,
     pub(super) link_hooks: LinkHooks<'w>,
-    /// For recorded walks: what is skipped is recorded as one answer.
+    /// For recorded walks: skipped rules are recorded as one answer.
     pub(crate) index: Option<Index>,
-    /// What is registered at the hooks that were passed.
+    /// The registrations at the hooks that were passed.
     stages: RefCell<HashMap<Hook, Rc<Vec<Stage<'w, 'r>>>>>,
 }
 
@@ -170,7 +170,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         self.follow(flow, Follows::Ends)
     }
 
-    /// Follows the first packet of `flow` without its hops, and records in `seen` what was asked about it.
+    /// Follows the first packet of `flow` without its hops, and records the questions about it in `seen`.
     pub(crate) fn record(&self, flow: &Flow, seen: &Rc<Seen>) -> Result<Vec<Outcome>, Stop> {
         self.follow(flow, Follows::Questions(Rc::clone(seen)))
     }
@@ -203,7 +203,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         Ok(merge(outcomes))
     }
 
-    /// Follows the packets of `todo` to their ends; with `tails`, packets that nothing tells apart any more are followed once.
+    /// Follows the packets of `todo` to their ends; with `tails`, packets that all later rules treat alike are followed once.
     pub(super) fn go_on(
         &self,
         mut todo: Vec<Option<(Branch, Phase)>>,
@@ -276,7 +276,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                 for (mut branch, end) in self.stage(branch, hook, stage)? {
                     match end {
                         End::Return | End::Accept => {
-                            // A destination that became another one has been compared with it.
+                            // A changed destination has already been compared with the old one.
                             let mark = branch.packet.mark;
                             let now = (branch.packet.destination().shown(), mark.shown());
                             if hook == Hook::Output && mark != sent {
@@ -367,8 +367,8 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         }
     }
 
-    /// nat of a connection that is already there is what its first packet met. A mark that nat chains set on that one
-    /// alone is gone.
+    /// nat of an established connection is the translation of its first packet. Marks that nat chains set on the first
+    /// packet are not on later ones.
     fn nat_of_first(
         &self,
         mut branch: Branch,
@@ -388,7 +388,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         Ok(ends)
     }
 
-    /// nat chains, in every order that may be the kernel's. What is the same in all of them is decided.
+    /// nat chains, in every possible order. A result that is the same in all of them is certain.
     fn nat(
         &self,
         branch: Branch,

@@ -71,7 +71,7 @@ pub(crate) fn refusal(outcome: &Outcome, hop: &Hop) -> Option<Refusal> {
     let ranges = match hop.subsystem {
         Subsystem::Nftables => nft && chain.starts_with("firewall-"),
         _ => {
-            // The last one guards the addresses of such Services from the node itself.
+            // The last one stops packets of the node itself to the addresses of such Services.
             matches!(
                 chain,
                 "KUBE-PROXY-FIREWALL" | "KUBE-SOURCE-RANGES-FIREWALL" | "KUBE-IPVS-OUT-FILTER"

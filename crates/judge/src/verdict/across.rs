@@ -1,7 +1,8 @@
-//! Connections that go on at another node: its state judges the packet as it left the node before, and the reply on its way back.
+//! Connections that continue on another node: the state of that node judges the packet as it left the previous node, and the
+//! reply on its way back.
 //!
-//! What a node sends to a pod or an address of another node enters there with the source that it has by then. Without that node's
-//! state, the verdict is one of the nodes before it.
+//! A packet to a pod or an address of another node enters that node with the source that it had when it left. Without the state
+//! of that node, the verdict is that of the previous nodes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -82,13 +83,13 @@ pub(super) struct Leaving<'q> {
 
 /// Follows packets to other nodes.
 pub(super) trait Beyond: fmt::Debug {
-    /// Returns what happens to a packet on the node that it goes to; `None` if nothing is known of that node.
+    /// Returns the fate of a packet on its destination node; `None` if nothing is known of that node.
     fn follow(&self, leaving: Leaving<'_>) -> Option<Onward>;
     /// Returns the single addresses that pods of other nodes name.
     fn signs(&self) -> HashMap<IpAddr, Signs>;
 }
 
-/// The way of a packet behind the node that it left.
+/// The way of a packet after the node that it left.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Onward {
     /// It was followed to another node.
@@ -102,7 +103,7 @@ pub enum Onward {
     },
 }
 
-/// What happens to a packet on another node.
+/// The fate of a packet on another node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Far {
     /// The node.
@@ -157,8 +158,8 @@ impl Walked for World<'_, '_> {
     }
 }
 
-/// What tells packets apart that arrive at a node: the node and its link, the source and the client's address, the destination, the port, the protocol, whether the
-/// connection is there already, what it brings, and the Service.
+/// The key of a packet that arrives at a node: the node and its link, the source and the client's address, the destination, the
+/// protocol, whether the connection is established, its marks, and the Service.
 type Key = (
     String,
     Option<String>,
@@ -307,7 +308,7 @@ fn seen_from(port: &Port, name: &str) -> Port {
     port
 }
 
-/// Returns the Service port that a packet is for which arrives at `node`.
+/// Returns the Service port of a packet that arrives at `node`.
 fn port_at(node: &NodeSnapshot<'_>, judge: &Judge<'_>, flow: &Flow) -> Option<Port> {
     let owners = Owners::at_address(node, flow.destination, flow.port);
     let at = owners.at(flow.destination, flow.port, flow.proto);
@@ -319,7 +320,7 @@ fn port_at(node: &NodeSnapshot<'_>, judge: &Judge<'_>, flow: &Flow) -> Option<Po
 }
 
 impl Judge<'_> {
-    /// Returns what happens to a packet behind this node, on which it has the fault `here`, if any.
+    /// Returns what happens to a packet after this node, on which it has the fault `here`, if any.
     pub(super) fn go_on(
         &self,
         question: Question<'_>,
@@ -371,7 +372,7 @@ impl Judge<'_> {
         Way::of(fault, Some(onward))
     }
 
-    /// Returns the way of a packet behind this node, as far as that is known.
+    /// Returns the way of a packet after this node, as far as it is known.
     pub(super) fn onward(&self, question: Question<'_>, outcome: &Outcome) -> Option<Onward> {
         let beyond = self.beyond.as_ref()?;
         let way = self.go_on(question, outcome, None, (beyond.as_ref(), 0));
@@ -399,7 +400,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns the other node at which a packet goes on that leaves this one.
+    /// Returns the other node to which a packet that leaves this one goes.
     fn far_node(&self, question: Question<'_>, outcome: &Outcome) -> Option<String> {
         if !outcome.verdict.arrives() || self.ends_here(outcome) || outcome.source.is_unspecified()
         {
@@ -420,7 +421,7 @@ impl Judge<'_> {
                 .node_of_pod(at.ip())
                 .map(|node| node.metadata.name.clone())
         });
-        // Its own pods are here, whatever the way to them is.
+        // The node's own pods are here, by whatever route.
         let end = end.filter(|node| Some(node) != own.as_ref())?;
         Some(
             by_gateway
@@ -429,8 +430,7 @@ impl Judge<'_> {
         )
     }
 
-    /// Judges a packet that comes from another node, and its reply on this one, through `world`, whose rules may be others than those of
-    /// the node.
+    /// Judges a packet that comes from another node, and its reply on this one, through `world`, whose rules may differ from the node's.
     pub(crate) fn arrived_in(
         &self,
         world: &World<'_, '_>,
@@ -442,7 +442,8 @@ impl Judge<'_> {
         self.arrive(world, question, arrival.clone(), None)
     }
 
-    /// Judges a packet that comes from another node, and its reply on this one; with `onward`, also behind this node.
+    /// Judges a packet that comes from another node, and its reply on this one; with `onward`, also on the nodes after
+    /// this one.
     fn arrive(
         &self,
         walks: &dyn Walked,
@@ -511,8 +512,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns that nothing listens at an endpoint in the node's own network, where that is certain, or that a link of the node has
-    /// the address of a pod.
+    /// Returns that surely nothing listens at an endpoint in the node's own network, or that a link of the node has the address of
+    /// a pod.
     pub(super) fn unheard(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let proto = question.flow.proto;
         if !self.ends_here(outcome) || !matches!(proto, Proto::Tcp | Proto::Udp) {
@@ -539,7 +540,8 @@ impl Judge<'_> {
         if !sockets.gaps.is_empty() {
             return None;
         }
-        let on_port = |of: &&Socket| of.proto == proto && of.local.port() == address.port();
+        let on_port =
+            |socket: &&Socket| socket.proto == proto && socket.local.port() == address.port();
         let elsewhere = sockets.listening.iter().filter(on_port);
         let listens: Vec<SocketAddr> = elsewhere.map(|elsewhere| elsewhere.local).collect();
         let mut endpoints = question.port.iter().flat_map(|port| &port.endpoints);
@@ -592,10 +594,11 @@ impl Judge<'_> {
     }
 }
 
-/// Returns the doubt about a connection whose packets are not tracked on a node, although its replies are: those are invalid there.
+/// Returns the doubt about a connection whose packets a node does not track, but whose replies it does: the replies are invalid
+/// there.
 fn untracked(outcome: &Outcome, replies: &[Outcome]) -> Option<Fault> {
-    let is_out = |of: &Outcome| {
-        let mut hops = of.hops.iter();
+    let is_out = |outcome: &Outcome| {
+        let mut hops = outcome.hops.iter();
         hops.any(|hop| matches!(hop.effect, trace::Effect::Untrack))
     };
     if !is_out(outcome) || replies.iter().all(is_out) {
@@ -608,7 +611,7 @@ fn untracked(outcome: &Outcome, replies: &[Outcome]) -> Option<Fault> {
     )))
 }
 
-/// Returns the fault of a packet on another node as one of the node before.
+/// Returns the fault of a packet on another node as a fault of the previous node.
 fn there(far: &Far) -> Option<Fault> {
     let verdict = &far.cell.verdict;
     if verdict.fate == Fate::Works {
@@ -755,7 +758,7 @@ mod tests {
             assert_eq!(verdict.fate, Fate::Works, "{at}: {verdict:?}");
         }
         let (nodes, verdict) = path(&all(&around), &port("10.1.3.7:80", Some("w3")));
-        // One node alone cannot know that this is a way.
+        // The state of one node does not show that this is a way.
         assert_eq!((nodes.len(), verdict.fate), (0, Fate::Unknown));
     }
 
@@ -790,7 +793,7 @@ mod tests {
             (&[direct, (3, "192.0.2.3")][..], Fate::Works),
             (&[(3, "192.0.2.3")], Fate::Unknown),
             (&[(1, "192.0.2.3"), (3, "192.0.2.3")], Fate::Unknown),
-            // Without any such route, a router has them.
+            // Without any such route, a router leads to them.
             (&[], Fate::Works),
         ] {
             let w2 = by_default(gateways);

@@ -55,7 +55,7 @@ impl Judge<'_> {
         };
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         let own = links.iter().find(|own_link| own_link.name == link)?;
-        // Tunnels and links of some network plugins need none.
+        // Tunnels and links of some network plugins need no neighbour entry.
         let needs_it = own.kind == "bridge" || self.places.links_of_node().contains(link);
         if needs_it && own.flag("NOARP") == Some(true) {
             return fault(Arp::Off);
@@ -99,7 +99,7 @@ impl Judge<'_> {
         if !needs_it {
             return None;
         }
-        // Who knows the other needs no answer from there.
+        // A node that has an entry for the neighbour needs no answer.
         let is_known_there = self.knows_node(next);
         let all = &self.node.addresses().ok()?.all;
         let mut own = all

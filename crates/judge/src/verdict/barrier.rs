@@ -1,4 +1,4 @@
-//! Barriers: what stops connections on a node beside the rules of kube-proxy and the settings of the Services.
+//! Barriers: everything except kube-proxy's rules and the settings of the Services that stops connections on a node.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,12 +7,12 @@ use crate::trace::{Effect, Hop, Outcome, Subsystem, Walks, why};
 use kpx_node::net::Family;
 use kpx_node::owner::software::Maker;
 
-/// What stops connections beside the rules of kube-proxy.
+/// A barrier: it stops connections, and is not a rule of kube-proxy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Barrier {
     /// A setting, a link or an address.
     Obstacle(Box<Obstacle>),
-    /// A rule of other software that stops packets, or that changes them so that they are lost behind it.
+    /// A rule of other software that stops packets, or changes them so that they are lost later.
     Rule {
         /// Its hop.
         hop: Box<Hop>,
@@ -29,13 +29,14 @@ pub enum Barrier {
         to: SocketAddr,
         /// Their source when they are routed.
         source: IpAddr,
-        /// What happens to them.
+        /// Their fate.
         fault: Box<Fault>,
     },
 }
 
 impl Barrier {
-    /// Returns what stops the connections of `cell` on this node, each once; `walks` are those of its family.
+    /// Returns the obstacles that stop the connections of `cell` on this node, without duplicates; `walks` are the
+    /// walks of its family.
     pub(super) fn all_of(cell: &Cell, walks: &Walks<'_, '_, '_>) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for (outcome, way) in cell.outcomes.iter().zip(&cell.verdict.ways) {
@@ -67,7 +68,7 @@ impl Barrier {
                 is_foreign(hop).then(|| rule(hop, !is_beside_ip(hop)))
             }
             Fault::ForeignSource { source } => {
-                // Of packets that arrive, a brief walk keeps no hops.
+                // A brief walk keeps no hops of packets that arrive.
                 let outcomes = walks.walk(&cell.flow);
                 let mut hops = outcomes.iter().flat_map(|outcome| &outcome.hops);
                 let sets = Effect::Snat {

@@ -1,7 +1,7 @@
 //! Service proxies of eBPF: their programs at sockets (`connect`) and at links translate connections before any rule.
 //!
-//! kpx does not read the code of programs. Of those of Cilium and Calico it knows the maps with Services, which show where a
-//! connection goes, or that it goes nowhere; what else such a program does with it stays unknown.
+//! kpx does not read the code of programs. For Cilium and Calico it knows the maps with Services, which show where a
+//! connection goes, or that it goes nowhere. Other effects of such a program stay unknown.
 
 use std::net::SocketAddr;
 
@@ -18,12 +18,11 @@ use kpx_node::node::tc::{Does, Side};
 const MOST: usize = 4;
 
 impl Judge<'_> {
-    /// Returns what a service proxy of eBPF makes of a connection before the rules see it; `None` if none does anything to it, as
-    /// far as its map shows.
+    /// Returns the effect of a service proxy of eBPF on a connection before the rules see it; `None` if its map shows no effect.
     pub(super) fn by_proxy(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let bpf = match self.node.bpf() {
             Ok(bpf) => bpf,
-            // What a bundle is too old for leaves the rules in force, unless such a proxy certainly serves.
+            // If a bundle is too old to have the programs, the rules count, unless such a proxy certainly serves.
             Err(gap)
                 if (gap.is_absence() || matches!(gap, Gap::NotCollected(_)))
                     && self.node.ebpf().iter().all(|ebpf| ebpf.serves != Ok(true)) =>
@@ -76,8 +75,8 @@ impl Judge<'_> {
         unread.or_else(|| led.next()).unwrap_or(fault)
     }
 
-    /// Returns the doubt about a fault that a program at a link may avert: it translates packets before the rules, or instead of
-    /// them.
+    /// Returns the doubt about a fault that a program at a link may prevent: it translates packets before the rules, or instead
+    /// of them.
     pub(super) fn may_be_translated(
         &self,
         question: Question<'_>,
@@ -91,7 +90,7 @@ impl Judge<'_> {
         ))))
     }
 
-    /// Returns what the programs at sockets make of a connection of a process of this node, its pods included.
+    /// Returns the effect of the programs at sockets on a connection of a process of this node, its pods included.
     fn at_socket(&self, bpf: &Bpf, question: Question<'_>) -> Option<Fault> {
         let flow = question.flow;
         if flow.established
@@ -184,7 +183,7 @@ impl Judge<'_> {
         )))
     }
 
-    /// Returns what the first program of a proxy at a link makes of a packet.
+    /// Returns the effect of the first program of a proxy at a link on a packet.
     fn at_link(&self, bpf: &Bpf, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if bpf.links().is_err()
             && let Some(gap) = self.node.unread_ebpf()
@@ -193,11 +192,11 @@ impl Judge<'_> {
         }
         let (proxy, program) = self.first_program(bpf, question, outcome)?;
         let Some(proxy) = proxy else {
-            // Without its name, whose program it is is not known.
+            // The owner of a program without a name is not known.
             return bpf.programs().err().map(unread);
         };
         let flow = question.flow;
-        // A packet of the node itself has passed the rules by then.
+        // A packet of the node itself has already passed the rules.
         if flow.entry == Entry::Host && !outcome.as_sent.destination {
             return None;
         }
@@ -224,7 +223,7 @@ impl Judge<'_> {
         let first = passages.iter().find(|passage| !passage.reply);
         let of_passage = first.and_then(|first| {
             self.program_of(bpf, first.link, first.side).or_else(|| {
-                // What leaves by one end of a pair comes in by the other.
+                // A packet that leaves by one end of a pair comes in by the other.
                 let peer = self
                     .peer(first.link)
                     .filter(|_| first.side == Side::Egress)?;
@@ -246,10 +245,10 @@ impl Judge<'_> {
         let link = links
             .iter()
             .find(|link| link.name == name && link.kind == "veth")?;
-        let is_pair = |of: &&Link| {
-            of.kind == "veth"
-                && (Some(of.index) == link.peer && of.peer == Some(link.index)
-                    || (name, of.name.as_str()) == (CALICO_PAIR.0, CALICO_PAIR.1))
+        let is_pair = |candidate: &&Link| {
+            candidate.kind == "veth"
+                && (Some(candidate.index) == link.peer && candidate.peer == Some(link.index)
+                    || (name, candidate.name.as_str()) == (CALICO_PAIR.0, CALICO_PAIR.1))
         };
         links.iter().find(is_pair).map(|link| link.name.as_str())
     }
@@ -300,7 +299,8 @@ impl Judge<'_> {
         xdp().or(without_qdisc).or_else(by_qdisc)
     }
 
-    /// Returns what is sought in a map for the connection: at a link with the packet's `outcome`, or else at `connect()`.
+    /// Returns the key of the connection in a map: at a link the key of the packet with `outcome`, else the key at
+    /// `connect()`.
     fn sought(&self, question: Question<'_>, outcome: Option<&Outcome>) -> Sought {
         let flow = question.flow;
         Sought {
@@ -332,7 +332,7 @@ const CALICO_PAIR: (&str, &str) = ("bpfin.cali", "bpfout.cali");
 /// Returns whether programs of this attach type see the packets of a side.
 pub(super) fn is_at(attach_type: &str, side: Side) -> bool {
     match side {
-        // The peer is the end in the pod: what it sends comes in.
+        // The peer is the end in the pod: packets that it sends come in.
         Side::Ingress => matches!(attach_type, "tcx_ingress" | "netkit_peer"),
         Side::Egress => matches!(attach_type, "tcx_egress" | "netkit_primary"),
     }

@@ -24,7 +24,7 @@ use kpx_node::owner::{Port, Role};
 pub enum Client {
     /// A pod of this node.
     Pod,
-    /// A pod of this node that routes, rules or addresses tell apart from the others.
+    /// A pod of this node that routes, rules or addresses single out.
     Single,
     /// A pod of the Service itself, on this node.
     Itself,
@@ -363,7 +363,7 @@ impl Judge<'_> {
             .into_iter()
             // No client outside the cluster has a route to these addresses.
             .filter(|source| source.entry != Entry::Outside || !is_inside)
-            // Everybody else has loopback addresses of their own.
+            // All other clients have their own loopback addresses.
             .filter(|source| source.entry == Entry::Host || !to.is_loopback())
             .map(|source| (Client::of(&source, self), source))
             .collect();
@@ -387,7 +387,7 @@ impl Judge<'_> {
         Ok(clients)
     }
 
-    /// Returns the clients outside that stand for all others.
+    /// Returns the clients outside that represent all others.
     fn outside(&self, target: Target<'_>) -> Vec<Source> {
         let mut outside = self.usual(target);
         outside.retain(|source| source.entry == Entry::Outside);
@@ -395,7 +395,7 @@ impl Judge<'_> {
         outside
     }
 
-    /// Returns a pod of this node, the host, and a client outside: one that the Service lets in, if it lets in some only.
+    /// Returns a pod of this node, the host, and a client outside: one that the Service admits, if it admits only some.
     fn usual(&self, target: Target<'_>) -> Vec<Source> {
         let mut usual = self.ordinary(target);
         let outside = usual
@@ -410,8 +410,8 @@ impl Judge<'_> {
         usual
     }
 
-    /// Returns the address of a client outside for `target`, where that is not the usual one `addr`, and the clients for which it does
-    /// not stand, in words.
+    /// Returns the address of a client outside for `target`, if it is not the usual one `addr`, and the clients that it does not
+    /// represent, in words.
     fn chosen(&self, target: Target<'_>, addr: Option<IpAddr>) -> Option<(IpAddr, String)> {
         if let Kind::Address(Role::ExternalIp | Role::LoadBalancerIp) = target.kind {
             let addr = self.let_in(target, addr)?;
@@ -430,8 +430,8 @@ impl Judge<'_> {
         Some(format!("{others} at {}", target.at))
     }
 
-    /// Returns an address in the network of the node's address that is asked, and its link, if another link leads to the client `addr`:
-    /// clients far away come in there.
+    /// Returns an address in the network of the node's address `target`, and its link, if another link leads to the client `addr`:
+    /// distant clients come in there.
     fn near(&self, target: Target<'_>, addr: IpAddr) -> Option<(IpAddr, &str)> {
         let all = &self.node.addresses().ok()?.all;
         let to = target.at.ip();
@@ -465,7 +465,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns an address from which the Service lets clients in, unless `addr` is one.
+    /// Returns an address that the Service admits, unless it admits `addr`.
     fn let_in(&self, target: Target<'_>, addr: Option<IpAddr>) -> Option<IpAddr> {
         let name = &target.port.name;
         let mut services = self.node.services().ok()?.iter();
@@ -490,14 +490,14 @@ impl Judge<'_> {
     fn ordinary(&self, target: Target<'_>) -> Vec<Source> {
         let to = target.at.ip();
         let backends: Vec<IpAddr> = target.port.endpoints.iter().map(|e| e.addr.ip()).collect();
-        // A pod that something tells apart stands for no other.
+        // A pod that a rule, route or address singles out does not represent others.
         let apart = self.single().pods.iter().filter_map(|source| source.addr);
         let restricted = self.policed().keys().copied();
         let apart = apart.chain(restricted.filter(|addr| self.is_restricted(*addr)));
         let others: Vec<IpAddr> = backends.iter().copied().chain(apart).collect();
-        let is_known = |of: &Source| {
-            let holder = of.addr.and_then(|addr| self.places.holder(addr));
-            of.entry == Entry::Pod && matches!(holder, Some(Holder::Pod(_)))
+        let is_known = |source: &Source| {
+            let holder = source.addr.and_then(|addr| self.places.holder(addr));
+            source.entry == Entry::Pod && matches!(holder, Some(Holder::Pod(_)))
         };
         let family = Family::of(to);
         let at = usize::from(family == Family::V6);

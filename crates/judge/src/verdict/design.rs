@@ -1,4 +1,4 @@
-//! Connections that fail because the cluster's own settings ask for it: this is decided here alone.
+//! Connections that fail by design of the cluster's own settings. Only this module decides that.
 
 use super::across::Onward;
 use super::cell::{Cell, Client, Kind};
@@ -15,15 +15,15 @@ use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::Port;
 
-/// Returns whether every way of `cell` that fails, one at least, does so because the Service's own settings ask for it, or
-/// NetworkPolicies: source ranges, or a Local policy, by what kube-proxy programs for it. `service` is the one with `port`.
+/// Returns whether at least one way of `cell` fails, and all ways that fail do so by design: the Service's source ranges or
+/// Local policy, as kube-proxy programs them, or NetworkPolicies ask for it. `service` has `port`.
 pub fn is_by_design(
     node: &NodeSnapshot<'_>,
     service: Option<&Service>,
     port: &Port,
     cell: &Cell,
 ) -> bool {
-    // A full table, or an entry of the client, fails whatever the settings ask for.
+    // A full table, or a stale entry of the client, is a fault whatever the settings are.
     let beside = cell.verdict.beside.as_ref();
     if !cell.fate().fails() || beside.is_some_and(|fault| fault.fate().fails()) {
         return false;
@@ -43,7 +43,7 @@ fn is_way_by_design(
 ) -> bool {
     let family = Family::of(cell.flow.destination);
     let is_policy = |hop: &Hop| is_of_policy(&Rule::of(hop, family), maker(hop), node);
-    // What kube-proxy does for a Local policy, as far as it knows which endpoints are here.
+    // kube-proxy's way of serving a Local policy, for the endpoints that it knows to be here.
     let is_local = || service.is_some_and(|service| is_local(service, cell.kind));
     let is_here = || usable(port, family).any(|usable| usable.local == Some(true));
     let is_known = || unnamed(node, port, family).is_empty();
@@ -65,7 +65,8 @@ fn is_way_by_design(
             }
             _ => false,
         },
-        // Mode ipvs sends all clients on where no endpoint is here, and the other modes those that they take for pods.
+        // Without an endpoint here, mode ipvs forwards all clients to other nodes; the other modes forward the clients
+        // that count as pods.
         Some(Fault::DirectReply { .. } | Fault::SharedSource { .. }) => {
             let sends_on = match node.configured_mode() {
                 Ok(Mode::Ipvs) => !is_here(),
@@ -87,8 +88,8 @@ fn is_way_by_design(
     }
 }
 
-/// Returns how kube-proxy detects pods of this node, if it takes the client of `cell`, which is one, for a machine outside: it sends
-/// pods to endpoints of other nodes although the policy is Local. In mode ipvs it does that for no client.
+/// Returns how kube-proxy detects pods of this node, if it does not recognise the client of `cell`, a pod: it sends recognised pods
+/// to endpoints of other nodes although the policy is Local. In mode ipvs it sends no client there.
 pub fn undetected<'n>(node: &'n NodeSnapshot<'_>, cell: &Cell) -> Option<&'n Detector> {
     let is_pod = matches!(cell.client, Client::Pod | Client::Single | Client::Itself);
     let mode = node.configured_mode().ok()?;
@@ -134,7 +135,7 @@ pub fn unnamed(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> Vec<Stri
     let object = nodes.iter().find(|node| node.metadata.name == *name);
     let ranges = object.map_or_else(Vec::new, pod_ranges);
     let endpoints = usable(port, family).filter(|usable| usable.node.as_deref() != Some(&*name));
-    // An endpoint that names no pod either is known by its address.
+    // An endpoint that names no pod is recognised by its address.
     let shown = endpoints.filter_map(|endpoint| {
         let pod = here.iter().find(|pod| match endpoint.pod.as_deref() {
             Some(name) => {

@@ -12,7 +12,7 @@ use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::{PolicyRule, Route};
 
-/// Returns the widest known range of pods with `addr`: that of all nodes, if it is known.
+/// Returns the widest known range of pods with `addr`: the range of all nodes, if known.
 pub(super) fn pods_with(node: &NodeSnapshot<'_>, addr: IpAddr) -> Option<Cidr> {
     let known = ranges_of_all_pods(node).into_iter();
     known
@@ -59,7 +59,7 @@ impl Diverter {
 }
 
 impl Diversion {
-    /// Returns the rule that leads packets to pods past it, if it is a rule that leads to a table and the end is a pod.
+    /// Returns the rule that leads packets to pods past it, if it leads to a table and the end is a pod.
     pub fn bypass(&self, node: &NodeSnapshot<'_>) -> Option<PolicyRule> {
         match &self.by {
             Diverter::Route(_) => None,
@@ -67,7 +67,7 @@ impl Diversion {
         }
     }
 
-    /// Returns those of `node` that packets to one of `ends` may meet.
+    /// Returns the diversions of `node` that packets to one of `ends` may meet.
     pub fn all_of(node: &NodeSnapshot<'_>, ends: &[SocketAddr]) -> Vec<Self> {
         let end_in = |net: Cidr| ends.iter().find(|at| net.contains(at.ip())).copied();
         let mut found = Vec::new();
@@ -111,7 +111,7 @@ impl Diversion {
 }
 
 impl Judge<'_> {
-    /// Returns the route by which packets to `end` leave, as what diverts them.
+    /// Returns the route by which packets to `end` leave, as the object that diverts them.
     pub fn diverting_route(&self, end: SocketAddr) -> Option<Diversion> {
         let found = self.router.found(Lookup::to(Asked::new(end.ip(), None)));
         let route = found.ok()?.filter(|route| route.destination.prefix > 0)?;
@@ -128,7 +128,7 @@ impl Judge<'_> {
 pub struct Ways<'n> {
     node: &'n NodeSnapshot<'n>,
     router: Router<'n>,
-    /// The routes without a route or rule, once asked for.
+    /// The routes without each route or rule, computed on demand.
     without: RefCell<Vec<(Diverter, Rc<Router<'n>>)>>,
     /// The protocol and ports of the packets; `None` for those of TCP to a port.
     transport: Option<Transport<'n>>,
@@ -150,8 +150,8 @@ impl<'n> Ways<'n> {
         Self { transport, ..self }
     }
 
-    /// Returns what keeps packets from `source` from leaving the node to `to`, if that is one route or rule: without it they leave;
-    /// directly by a link, if `directly`. It may concern only packets with a mark, or from a link.
+    /// Returns the one route or rule that keeps packets from `source` from leaving the node to `to`: without it they leave,
+    /// directly by a link if `directly`. It may concern only packets with a mark, or from a link.
     pub fn diverted(&self, to: SocketAddr, source: IpAddr, directly: bool) -> Option<Diversion> {
         let leaves = |router: &Router<'n>, mark: Option<u32>, input: Option<&str>| {
             let lookup = Lookup {
@@ -204,7 +204,7 @@ impl<'n> Ways<'n> {
     }
 }
 
-/// Returns a routing policy rule in words, with what its table does with all other packets.
+/// Returns a routing policy rule in words, with the effect of its table on all other packets.
 fn policy_rule(node: &NodeSnapshot<'_>, rule: &PolicyRule) -> String {
     let words = format!("routing policy rule {} ({rule})", rule.priority);
     let Some(table) = rule.table.as_ref().filter(|_| rule.action.is_empty()) else {
@@ -220,7 +220,7 @@ fn policy_rule(node: &NodeSnapshot<'_>, rule: &PolicyRule) -> String {
     }
 }
 
-/// Returns by which program a route was made, as far as its protocol says so: ` (made by bird)`.
+/// Returns the program that made a route, if its protocol shows it: ` (made by bird)`.
 fn made_by(route: &Route) -> String {
     match route.daemon() {
         None => String::new(),

@@ -1,4 +1,4 @@
-//! Who has the destination of a packet in the end.
+//! The owner of the final destination of a packet.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -99,10 +99,10 @@ impl Judge<'_> {
         }
         let is_proxys = |hop: &Rc<Hop>| match &hop.effect {
             Effect::Dnat { .. } => matches!(why::maker(hop), Maker::KubeProxy),
-            // Those of other software have addresses of their own.
+            // Virtual servers of other software have addresses of their own.
             Effect::Balance { .. } => self.node.addresses().is_ok_and(|known| {
                 let mut all = known.all.iter();
-                all.any(|of| of.link == DUMMY && of.addr.addr == flow.destination)
+                all.any(|own| own.link == DUMMY && own.addr.addr == flow.destination)
             }),
             _ => false,
         };
@@ -110,7 +110,10 @@ impl Judge<'_> {
             return None;
         }
         let has_it = |slice: &&EndpointSlice| {
-            let mut all = slice.endpoints.iter().flat_map(|of| &of.addresses);
+            let mut all = slice
+                .endpoints
+                .iter()
+                .flat_map(|endpoint| &endpoint.addresses);
             all.any(|text| text.parse() == Ok(at.ip()))
                 && slice.ports.iter().any(|port| port.port == Some(at.port()))
         };
@@ -173,8 +176,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns whether the networks of most pods with an address of their own on this node are read, and no fewer networks than there
-    /// are such pods.
+    /// Returns whether the networks of most pods of this node with their own address were read, and at least as many networks as
+    /// there are such pods.
     fn sees_most_networks(&self) -> bool {
         let name = self.node.name().ok();
         let pods = self.node.pods().into_iter().flatten();
@@ -205,7 +208,7 @@ impl Judge<'_> {
             return None;
         }
         if endpoint.pod.is_some() {
-            // The objects may be a part of the node's pods, but not the networks, too.
+            // The objects may be only some of the node's pods; the networks are not.
             let is_gone = endpoint.local == Some(true) && self.is_in_no_network(addr);
             return is_gone.then_some(Fault::NoPod { address });
         }
@@ -221,8 +224,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns the fault of an endpoint whose address is one of a Service: a connection is translated once. In mode ipvs the node
-    /// itself has the addresses of all Services, in the others a machine outside of it may have those that are no cluster IPs.
+    /// Returns the fault of an endpoint with the address of a Service: a connection is translated once. In mode ipvs the node
+    /// itself has the addresses of all Services. In the other modes a machine outside may have them, except cluster IPs.
     fn service_as_endpoint(
         &self,
         question: Question<'_>,
@@ -300,7 +303,7 @@ impl Judge<'_> {
         };
         let phase = self.places.ended(pod);
         // Only the pods of this node are certainly listed; a slice made by hand may have the wrong namespace.
-        let name = |of: &str| of.rsplit('/').next().map(str::to_owned);
+        let name = |text: &str| text.rsplit('/').next().map(str::to_owned);
         let is_deleted = now.is_some_and(|now| name(now) != name(pod))
             && endpoint.local == Some(true)
             && self.places.declared_ports(pod).is_none();
@@ -542,7 +545,7 @@ impl Judge<'_> {
         if outcome.as_sent.destination && own.is_some_and(is_node_local_dns) {
             return None;
         }
-        // Where no Service is asked for, the program is the end that whoever translates the packets wants.
+        // If no Service is asked for, the program is the end that the translation leads to.
         let is_service = question.port.is_some()
             || [at.ip(), question.flow.destination]
                 .into_iter()
@@ -556,8 +559,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns whether `at`, of which no Service is asked, is an endpoint of one in a bundle that may have no sockets of pods: as
-    /// [deaf](Self::deaf_here) as where the Service is asked for.
+    /// Returns whether `at`, a target without a Service, is an endpoint of a Service in a bundle that may lack the sockets of
+    /// pods: then it is [deaf](Self::deaf_here) as for a target with the Service.
     fn is_endpoint_of_old(&self, question: Question<'_>, at: SocketAddr) -> bool {
         let has_it = |slice: &EndpointSlice| {
             let mut addresses = slice
@@ -578,7 +581,7 @@ impl Judge<'_> {
         at.ip().is_loopback() && node_port == Some(at.port())
     }
 
-    /// Returns whether kube-proxy is to listen itself on the NodePort that is asked for at the loopback address `at`.
+    /// Returns whether kube-proxy itself should listen on the NodePort of the target at the loopback address `at`.
     fn relays_on_loopback(&self, question: Question<'_>, at: SocketAddr) -> bool {
         let family = Family::of(at.ip());
         Self::is_on_loopback(question, at)
@@ -645,8 +648,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the fault of a packet to an address that no endpoint of the Service has; without a Service, to one
-    /// without a known owner.
+    /// Returns the fault of a packet to an address that no endpoint of the Service has; without a Service, to an
+    /// address without a known owner.
     fn somewhere(
         &self,
         question: Question<'_>,
@@ -665,8 +668,8 @@ impl Judge<'_> {
             }
             let out = outcome.leaves_by().map(str::to_owned);
             let balancer = self.node.services().ok().and_then(|all| {
-                let has = |of: &&Service| {
-                    let mut ips = of
+                let has = |service: &&Service| {
+                    let mut ips = service
                         .status
                         .load_balancer
                         .ingress
@@ -699,7 +702,7 @@ impl Judge<'_> {
                 }),
                 None if matches!(holder, Holder::Node(name) if self.places.object().is_some_and(|object| object.metadata.name == *name)) => {
                     Some(Fault::Unknown(Missing::Other(format!(
-                        "{} is the address of this Node, but not of a link of this machine, as far as they are read",
+                        "{} is the address of this Node, but no link that was read on this machine has it",
                         at.ip()
                     ))))
                 }
@@ -731,8 +734,8 @@ impl Judge<'_> {
     }
 }
 
-/// Returns the addresses that `NodeLocal` DNS is to have on this node and no link has, with its pod. Those of Services are served by
-/// kube-proxy then.
+/// Returns the addresses that `NodeLocal` DNS should have on this node and that no link has, with its pod. If they are addresses
+/// of Services, kube-proxy serves them instead.
 pub fn lost_dns<'n>(node: &'n NodeSnapshot<'_>) -> Result<Vec<(&'n Pod, IpAddr)>, Gap> {
     let here = node.name().ok();
     let pods = node.pods()?.iter();
@@ -751,7 +754,7 @@ pub fn lost_dns<'n>(node: &'n NodeSnapshot<'_>) -> Result<Vec<(&'n Pod, IpAddr)>
     let services = node.services()?;
     let is_lost = |address: IpAddr| {
         let mut all = services.iter().flat_map(owner::addresses);
-        known.all.iter().all(|of| of.addr.addr != address) && all.all(|(_, at)| at != address)
+        known.all.iter().all(|own| own.addr.addr != address) && all.all(|(_, at)| at != address)
     };
     let lost = wanted.into_iter().filter(|(_, address)| is_lost(*address));
     Ok(lost.collect())

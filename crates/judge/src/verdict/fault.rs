@@ -118,7 +118,7 @@ pub enum Fault {
         address: SocketAddr,
         /// The link and the gateway.
         way: String,
-        /// The Node to which the address belongs, if that is another one.
+        /// The Node with the address, if it is another one.
         home: Option<Box<Home>>,
     },
     /// The client is the endpoint, and its own address stays the source: it answers itself.
@@ -180,7 +180,7 @@ pub enum Fault {
     There {
         /// The node.
         node: String,
-        /// What happens to the packets there.
+        /// The fate of the packets there.
         fate: Fate,
         /// The share of them that certainly fail: 0 to 1.
         failing: f64,
@@ -191,7 +191,7 @@ pub enum Fault {
     Unknown(Missing),
 }
 
-/// The way to the pods of another node by its address, which packets to them do not take.
+/// The expected route to the pods of another node, by that node's address: the packets do not take it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WayThere {
     /// The other node.
@@ -202,7 +202,7 @@ pub struct WayThere {
     pub by: IpAddr,
     /// The link to it.
     pub link: String,
-    /// The IP tunnel by which packets leave, if that is the way to pods of other nodes.
+    /// The IP tunnel by which packets leave, if it leads to pods of other nodes.
     pub tunnel: Option<String>,
     /// The address of this node in the range and its link, by which the packets leave instead.
     pub own: Option<(Cidr, String)>,
@@ -213,13 +213,13 @@ pub struct WayThere {
 /// A way to the pods of another node that may lead elsewhere.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OddWay {
-    /// What is odd about it.
+    /// Its oddity.
     pub why: Odd,
     /// Its route, if another one leads to that node by its address.
     pub hider: Option<Box<Route>>,
 }
 
-/// What is odd about a way.
+/// The oddity of a way.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Odd {
     /// The tunnel `link` ends at an address that is none of that node.
@@ -231,7 +231,7 @@ pub enum Odd {
         /// Its other end.
         remote: IpAddr,
     },
-    /// That node announces an address for its tunnels that is none of its own.
+    /// The other node announces an address for its tunnels that is none of its own.
     Announced {
         /// The address.
         address: IpAddr,
@@ -243,12 +243,12 @@ pub enum Odd {
         /// The range.
         range: Cidr,
     },
-    /// The pod's address is in none of the ranges of that Node's pods, and only the default route leads there.
+    /// The pod's address is in no range of that Node's pods, and only the default route leads there.
     Outside {
         /// The ranges.
         ranges: Vec<Cidr>,
     },
-    /// Only the default route leads to its pods, while those of other Nodes have routes by these Nodes' addresses.
+    /// Only the default route leads to its pods, while pods of other Nodes have routes by the addresses of their Nodes.
     Default,
     /// The link is of a network plugin that does not run on this node.
     LeftOver {
@@ -311,12 +311,12 @@ impl OddWay {
     }
 }
 
-/// What keeps a verdict open.
+/// The reason why a verdict is open.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Missing {
     /// Evidence that is missing.
     Gap {
-        /// What it would show.
+        /// The information that it would show.
         what: &'static str,
         /// Why it is missing.
         gap: Gap,
@@ -342,7 +342,7 @@ pub enum Missing {
         /// The endpoint.
         address: SocketAddr,
     },
-    /// The pod of the endpoint declares other ports alone.
+    /// The pod of the endpoint declares only other ports.
     Undeclared {
         /// The pod, as `NAMESPACE/NAME`.
         pod: String,
@@ -362,7 +362,7 @@ pub enum Missing {
     Waiting {
         /// The endpoint.
         at: SocketAddr,
-        /// How many wait.
+        /// The number of those that wait.
         waiting: u32,
     },
     /// Datagrams wait for the program of the endpoint, which reads none of them for now.
@@ -470,7 +470,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether it rests on a rule that does not exist: one that is not read may.
+    /// Returns whether the fault is that a rule does not exist: it may be among rules that were not read.
     pub const fn may_be_unread(&self) -> bool {
         matches!(
             self,

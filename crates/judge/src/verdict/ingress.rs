@@ -1,4 +1,4 @@
-//! Ingress: whether the kernel takes a packet in at its link, and forwards it from there; and the same for the reply.
+//! Ingress: whether the kernel accepts a packet, or its reply, at its link, and forwards it from there.
 //!
 //! Sources: `ip_route_input_slow`, `ip_error` and `__fib_validate_source` of Linux 5.10 to 6.18. IPv6 has no filter of reverse
 //! paths, and forwards by one setting of all links.
@@ -37,7 +37,7 @@ pub(super) struct Ingress<'n> {
     entered: RefCell<HashMap<IpAddr, Rc<Entered>>>,
 }
 
-/// Where packets of a pod come in.
+/// The link by which packets of a pod come in.
 #[derive(Debug, Default)]
 struct Entered {
     /// The link.
@@ -310,7 +310,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns why packets from outside to an address of a link do not come in there, or what may become of their replies.
+    /// Returns why packets from outside to an address of a link do not come in there, or what may happen to their replies.
     fn by_other_link(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let address = question.flow.destination;
         let client = outcome.sent_from;
@@ -363,8 +363,8 @@ impl Judge<'_> {
         is_wire && others.all(|other| other.addr == at.addr || other.scope != "global")
     }
 
-    /// Returns the link by which the reply to a packet that came in by `link` leaves, if it is another one, whatever mark rules give to
-    /// the connection.
+    /// Returns the link by which the reply leaves, if it is not `link`, by which the packet came in, whatever mark rules give to the
+    /// connection.
     fn leaves_elsewhere(
         &self,
         question: Question<'_>,
@@ -373,7 +373,7 @@ impl Judge<'_> {
     ) -> Option<String> {
         let rules = &self.node.rules().ok()?.all;
         let is_special =
-            |of: &PolicyRule| of.from.is_some() || of.iif.is_some() || of.mark.is_some();
+            |rule: &PolicyRule| rule.from.is_some() || rule.iif.is_some() || rule.mark.is_some();
         if !rules.iter().any(is_special) {
             let (back, _) = self.way_to(outcome.sent_from)?;
             return (back != link).then_some(back);
@@ -430,19 +430,20 @@ impl Judge<'_> {
         let range = pods_with(self.node, pod)?;
         let is_default = matches!(route.table.as_str(), "main" | "local" | "default");
         let mut rules = self.node.rules().ok()?.all.iter();
-        let leads_there = |of: &&PolicyRule| {
+        let leads_there = |rule: &&PolicyRule| {
             !is_default
-                && of.family == route.family
-                && of.action.is_empty()
-                && of.table.as_ref() == Some(&route.table)
+                && rule.family == route.family
+                && rule.action.is_empty()
+                && rule.table.as_ref() == Some(&route.table)
         };
         rules.find(leads_there)?.bypass(range).map(Box::new)
     }
 
-    /// Returns whether `route` wins over another one that leads to `pod` by the link called `home`.
+    /// Returns whether the kernel prefers `route` to another one that leads to `pod` by the link `home`.
     fn hides(&self, route: &Route, pod: IpAddr, home: &str) -> bool {
         let routes = self.node.routes().map_or(&[][..], |all| all.all.as_slice());
-        let leads_home = |of: &&Route| of.destination.contains(pod) && of.devices().contains(&home);
+        let leads_home =
+            |route: &&Route| route.destination.contains(pod) && route.devices().contains(&home);
         routes.iter().any(|route| leads_home(&route)) && !route.devices().contains(&home)
     }
 

@@ -1,6 +1,6 @@
 //! Inside the network of a pod: its own rules, and whether something listens at the endpoint.
 //!
-//! Without the item, which older bundles do not have, nothing is said of them.
+//! Older bundles do not have the item: then these networks are not judged.
 
 use std::cell::{OnceCell, RefCell};
 use std::convert::Infallible;
@@ -28,16 +28,16 @@ use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
 use kpx_node::node::sockets::{Queue, Socket, Sockets};
 
-/// Most ports that are named of those at which a pod listens.
+/// The most ports named in a message about where a pod listens.
 const MOST_NAMED: usize = 4;
 
-/// The networks of pods by their addresses, and what was found out about them.
+/// The networks of pods by their addresses, and the results for them so far.
 #[derive(Debug, Default)]
 pub(super) struct Insides<'n> {
     /// `None` for an address that several have.
     by_address: OnceCell<Result<HashMap<IpAddr, Option<&'n PodNetwork>>, Gap>>,
-    /// Why packets to an address and port, from another address, are not answered; for those that something has translated, and those
-    /// from outside, apart.
+    /// The reason why packets to an address and port, from another address, are not answered; separately for translated packets and
+    /// for packets from outside.
     known: RefCell<HashMap<Ask, Option<Fault>>>,
     /// Whether rules of a pod set the type of service of packets.
     types: RefCell<HashMap<IpAddr, bool>>,
@@ -86,7 +86,7 @@ impl Judge<'_> {
         if inside.is_of_vm() {
             return None;
         }
-        // A client takes replies to a packet that nothing translated by whatever way they come.
+        // If nothing translated the packet, the client accepts its reply on any way.
         let is_ended = |fault: &Fault| match fault {
             Fault::Obstacle(what) => {
                 matches!(&**what, Obstacle::Strayed { kind, .. } if is_of_vpn(kind))
@@ -149,7 +149,7 @@ impl Judge<'_> {
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
     }
 
-    /// Returns `flow` with what the network of its client gives its packets.
+    /// Returns `flow` with the marks and fields that the network of its client gives its packets.
     pub fn as_sent(&self, flow: Flow) -> Flow {
         let client = flow.source.filter(|_| flow.entry == Entry::Pod);
         let Some((client, network)) = client.and_then(|client| {
@@ -260,8 +260,8 @@ impl Judge<'_> {
             .is_some_and(|link| self.parent(link).is_some())
     }
 
-    /// Returns the fault of packets to `to`, or of replies, that leave the pod by another link than the one with its address, which does
-    /// not lead to the node.
+    /// Returns the fault of packets to `to`, or of replies, that leave the pod by a link without its address, which does not lead to the
+    /// node.
     fn strayed(&self, inside: &Inside<'_>, to: IpAddr, reply: bool) -> Option<Fault> {
         let own = inside.own_link()?;
         // The source of a client's packet follows from the route.
@@ -277,7 +277,7 @@ impl Judge<'_> {
             .far_end(link)
             .is_some_and(|far_end| far_end.kind == "veth");
         let is_own = *own.name == *name || inside.network.addresses.contains(&to);
-        // What marks packets leads them elsewhere.
+        // Rules that mark packets lead them elsewhere.
         if is_own || leads_here || link.name == "lo" || inside.marks(to) {
             return None;
         }
@@ -376,8 +376,8 @@ impl Judge<'_> {
         })))
     }
 
-    /// Returns the fault of packets to `to` whose next hop has a permanent neighbour entry in the pod with another MAC than that pod, or
-    /// than the node's end of the pod's link. A bridge takes packets that it translates whatever their MAC is.
+    /// Returns the fault of packets to `to` if the pod has a permanent neighbour entry of the next hop with a wrong MAC: not that of the
+    /// other pod, or not that of the node's end of the pod's link. A bridge takes packets that it translates whatever their MAC is.
     fn other_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
         let node = NodeSnapshot::new(&inside.network.evidence);
         let table = node.neighbour_table().ok()?;
@@ -411,7 +411,7 @@ impl Judge<'_> {
         })))
     }
 
-    /// Returns the TTL that packets from `address` are sent with, if that is a pod whose network is read, with a process in it.
+    /// Returns the TTL of packets from `address`, of a pod whose network is read, and a process in this network.
     pub(super) fn ttl_inside(&self, address: IpAddr) -> Option<(u8, u32)> {
         let network = self.network_of(address).ok().flatten()?;
         let node = NodeSnapshot::new(&network.evidence);
@@ -419,8 +419,8 @@ impl Judge<'_> {
         Some((ttl, network.pid))
     }
 
-    /// Returns the fault of packets to `to` whose gateway has a link-local address that the node is to answer for, as Calico sets it, and
-    /// for which it does not: it needs proxy ARP at the pod's link, and a route to that address by another link.
+    /// Returns the fault of packets to `to` whose gateway is a link-local address, as Calico sets it, and the node does not answer
+    /// for it: it needs proxy ARP at the pod's link, and a route to that address by another link.
     fn silent_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
         let node = NodeSnapshot::new(&inside.network.evidence);
         let (gateway, own) = inside.next_hop(to).filter(|(next, _)| *next != to)?;
@@ -497,9 +497,9 @@ impl Judge<'_> {
         else {
             return false;
         };
-        let is_on = |of: &str| {
+        let is_on = |link: &str| {
             let sysctl = self.node.sysctl();
-            sysctl.is_ok_and(|all| all.get(&sysctl_of(of, "proxy_arp")) == Some("1"))
+            sysctl.is_ok_and(|all| all.get(&sysctl_of(link, "proxy_arp")) == Some("1"))
         };
         let way = self.way_to(gateway);
         (is_on("all") || is_on(&far.name)) && way.is_some_and(|(link, _)| link != far.name)
@@ -666,7 +666,7 @@ impl Judge<'_> {
                 .collect();
             for (network, (own, _)) in all.iter().filter(|(_, (_, link))| link != "lo") {
                 let same = by_address.entry(*own).or_insert(Some(*network));
-                // Which of two is the pod is not known.
+                // It is not known which of the two is the pod.
                 *same = same.filter(|other| std::ptr::eq(*other, *network));
             }
             // A pod has its address on another link than lo, if any pod has it there.
@@ -726,7 +726,7 @@ impl<'p> Inside<'p> {
         let mut faults = outcomes.iter().map(|outcome| {
             let end = SocketAddr::from(outcome.destination);
             let fault = self.fault(&node, outcome, comes.proto, false);
-            // Rules may send it to another port, as those of service meshes do.
+            // Rules may send it to another port, as service meshes do.
             let is_here = self.network.addresses.contains(&end.ip());
             fault
                 .or_else(|| is_here.then(|| self.deaf(comes.proto, at, end))?)
@@ -736,7 +736,7 @@ impl<'p> Inside<'p> {
     }
 
     /// Returns why the pod's network, `node`, stops the packets after the first one of the connection that `opens` with `outcome`:
-    /// the replies, which enter at `from`, or what the client sends then.
+    /// the replies, which enter at `from`, or later packets of the client.
     fn answer<'s>(
         &self,
         node: &'s NodeSnapshot<'s>,
@@ -780,8 +780,8 @@ impl<'p> Inside<'p> {
         found
     }
 
-    /// Returns the fault of packets from `source`, if the pod itself has that address beside its own: the kernel takes them for martians,
-    /// unless `accept_local` is on.
+    /// Returns the fault of packets from `source`, if the pod itself has that address in addition to its own: the kernel takes them for
+    /// martians, unless `accept_local` is on.
     fn has_source(&self, source: IpAddr) -> Option<Fault> {
         let is_its = source != self.address && self.network.addresses.contains(&source);
         let (pod, pid) = (self.address, self.network.pid);
@@ -826,7 +826,7 @@ impl<'p> Inside<'p> {
             let mut beside = links.iter().filter(|link| link.master == tap.master);
             tap.master.is_some() && is_tap(tap) && beside.any(|beside| beside.peer.is_some())
         };
-        let is_it = |of: &Link| of.kind == "macvtap" || is_bridged(of);
+        let is_it = |link: &Link| link.kind == "macvtap" || is_bridged(link);
         links.iter().any(is_it)
     }
 
@@ -848,7 +848,7 @@ impl<'p> Inside<'p> {
     }
 
     /// Returns the way of packets to `to`, from the pod's address if they are `bound` to it; `None` if its routes are not read, as
-    /// those of files of a process.
+    /// with the files of a process.
     fn way(&self, to: IpAddr, bound: bool) -> Option<Decision> {
         let node = NodeSnapshot::new(&self.network.evidence);
         node.routes().ok()?;
@@ -860,7 +860,7 @@ impl<'p> Inside<'p> {
         Some(Router::new(&node).decide(lookup))
     }
 
-    /// Returns whether a routing policy rule of the pod's network asks for a mark, and a rule there marks what the pod sends to `to`.
+    /// Returns whether a routing policy rule of the pod's network asks for a mark, and a rule there marks the pod's packets to `to`.
     fn marks(&self, to: IpAddr) -> bool {
         let node = NodeSnapshot::new(&self.network.evidence);
         let rules = node.rules();
@@ -908,7 +908,7 @@ impl<'p> Inside<'p> {
         let (address, link) = self.next_hop(to)?;
         let mut links = self.network.links.iter().flat_map(|link| &link.all);
         let own = links.find(|own_link| own_link.name == link);
-        // What no packet leaves by has no answer either: the other end of the link says why.
+        // A link that sends nothing gets no answer either: the other end of the link says why.
         if own.is_some_and(|own_link| own_link.flag("NO-CARRIER") == Some(true)) {
             return None;
         }
@@ -1028,7 +1028,7 @@ impl<'p> Inside<'p> {
                 .as_ref()
                 .is_some_and(|links| !links.all.iter().any(is_vm));
         let sockets = node.sockets().ok().filter(|_| has_sockets)?;
-        // A socket that is bound to a link takes what comes in by that.
+        // A socket that is bound to a link takes packets that enter by this link.
         let by = self
             .own_link()
             .map(|link| (&*link.name, link.master.as_deref()));

@@ -73,7 +73,7 @@ pub struct Judge<'n> {
     pub(super) ingress: Ingress<'n>,
     peers: OnceCell<Peers>,
     pub(super) insides: Insides<'n>,
-    /// Pods that something tells apart.
+    /// Pods that rules, routes or addresses tell apart from others.
     pub(super) single: OnceCell<Single>,
     pub(super) unanswered: OnceCell<Unanswered>,
     pub(super) asks_for_hops: OnceCell<bool>,
@@ -84,17 +84,17 @@ pub struct Judge<'n> {
     /// Addresses to which clients on the node have no port left.
     pub(super) last_ports: LastPorts,
     pub(super) masqueraded: Masqueraded,
-    /// By family, what the clients are chosen from: without the slices, and with them.
+    /// By family, the addresses from which clients are chosen: without the slices, and with them.
     pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
-    /// By family, what follows replies.
+    /// By family, the walk of replies.
     pub(super) back: [OnceCell<Box<Kept<'n>>>; 2],
-    /// Why the tunnel by a link to a Node carries nothing, as far as was asked.
+    /// By link and Node, the reason why a tunnel carries nothing; only for tunnels that were asked for.
     pub(super) tunnels: RefCell<HashMap<(String, String), Option<Fault>>>,
     /// The faults of IPv6 neighbours, by their address and link.
     pub(super) neighbours: RefCell<HashMap<(IpAddr, String), Option<Fault>>>,
     /// Packets after the first ones: replies that arrive, and those that were followed.
     pub(super) replies: RefCell<Replies>,
-    /// By family, whether rules may treat packets of a connection that is there worse than those that open it.
+    /// By family, whether rules may treat packets of an established connection worse than the packets that open one.
     pub(super) told: [OnceCell<bool>; 2],
     /// Follows packets to other nodes, if their states are given.
     pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
@@ -106,9 +106,9 @@ pub struct Judge<'n> {
     forwarding: [Result<Option<&'static str>, Gap>; 2],
     /// Whether the evidence is as new as the items of links and pods: one that it lacks was not read, or was removed.
     reads_links: bool,
-    /// What is not read of the rules, by family.
+    /// The rules that were not read, by family.
     pub(super) unread: [Option<Missing>; 2],
-    /// Whether that may be rules of kube-proxy, by family.
+    /// Whether they may be rules of kube-proxy, by family.
     lacks_own: [bool; 2],
 }
 
@@ -151,7 +151,7 @@ impl<'n> Judge<'n> {
         }
     }
 
-    /// Says that the rules of `family` are read in parts, of which those that `unread` names could not be read.
+    /// Says that the rules of `family` are read in parts, and that the parts in `unread` could not be read.
     pub fn reads_parts(&mut self, family: Family, unread: Option<&String>) {
         let at = usize::from(family == Family::V6);
         self.lacks_own[at] = unread.is_some();
@@ -180,7 +180,7 @@ impl<'n> Judge<'n> {
         of.as_ref().ok().copied().flatten()
     }
 
-    /// Returns what happens to the connection, whose first packet has these `outcomes`.
+    /// Returns the fate of the connection, whose first packet has these `outcomes`.
     pub fn judge(&self, question: Question<'_>, outcomes: &[Outcome]) -> Verdict {
         let kept = self.inside_client(question);
         let judged = outcomes.iter().map(|outcome| {
@@ -190,7 +190,7 @@ impl<'n> Judge<'n> {
                 None => Way::of(here, None),
             };
             let mut way = self.with_further(question, outcome, way);
-            // A rule, or what else leaves it open, says more.
+            // A rule, or another open condition, says more.
             if way.fault.is_none() && outcome.verdict.arrives() {
                 way.fault = self.unanswered_lately(question, outcome);
             }
@@ -198,7 +198,7 @@ impl<'n> Judge<'n> {
         });
         let mut verdict = Verdict::joined(outcomes, judged.collect());
         if verdict.fate == Fate::Unknown {
-            // One reason for all that depends on them.
+            // One reason for everything that depends on them.
             for (outcome, way) in outcomes.iter().zip(&mut verdict.ways) {
                 if let Some(missing) = self.unread_sets([outcome]) {
                     way.fault = Some(Fault::Unknown(missing));
@@ -321,7 +321,7 @@ impl<'n> Judge<'n> {
                 .or_else(|| self.unsure_tc(question, outcome))
                 .or_else(|| self.unlearnt(question, outcome))
                 .or_else(|| self.unmodelled(question, outcome))
-                // Rules of others, where kube-proxy's are read: every other reason says more.
+                // Rules of other software, if kube-proxy's were read: every other reason says more.
                 .or_else(|| self.unread_of(question).map(Fault::Unknown))
             }
         }
@@ -337,9 +337,9 @@ impl<'n> Judge<'n> {
         Some(Fault::Obstacle(Box::new(missing)))
     }
 
-    /// Returns what stops the packet that the rules let through, or its reply: the first that does so certainly, else the first doubt.
+    /// Returns the fault of a packet that the rules let through, or of its reply: the first certain one, else the first doubt.
     fn on_the_way_or_back(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
-        // Where the address is not known to be the node's, the rest is about another packet.
+        // If the address may not be the node's, the other faults are about another packet.
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
@@ -379,7 +379,8 @@ impl<'n> Judge<'n> {
         doubt
     }
 
-    /// Returns which rules of `family` may exist and are not read: those of packets, and of routing if there are tables that only they use.
+    /// Returns the rules of `family` that may exist and are not read: rules of packets, and routing policy rules if there are tables that
+    /// only they use.
     pub fn unread(&self, family: Family) -> Option<&Missing> {
         self.unread[usize::from(family == Family::V6)].as_ref()
     }
@@ -389,7 +390,8 @@ impl<'n> Judge<'n> {
         self.unread[index(question)].clone()
     }
 
-    /// Returns whether what was not read of kube-proxy's may avert `fault`. In mode ipvs, no rule translates packets to Services.
+    /// Returns whether rules of kube-proxy that were not read may prevent `fault`. In mode ipvs, no rule translates packets to
+    /// Services.
     fn lacks_own(&self, question: Question<'_>, fault: &Fault) -> bool {
         let node = self.node;
         match fault {
@@ -541,8 +543,8 @@ impl<'n> Judge<'n> {
         let is_gone =
             |real: SocketAddr| port.endpoints.iter().all(|endpoint| endpoint.addr != real);
         let servers = self.node.ipvs().map_or(&[][..], |table| &table.servers);
-        let is_it = |of: &&VirtualServer| {
-            of.key.socket() == Some(at) && of.key.proto() == Some(question.flow.proto)
+        let is_it = |server: &&VirtualServer| {
+            server.key.socket() == Some(at) && server.key.proto() == Some(question.flow.proto)
         };
         let mut reals = servers
             .iter()
@@ -676,7 +678,7 @@ impl<'n> Judge<'n> {
         gaps.iter().flatten().any(|known_gap| known_gap == gap)
     }
 
-    /// Returns whether an item of the links is missing that a bundle may be too old for, or the node has nothing of.
+    /// Returns whether an item of the links is missing because the bundle may be too old, or because the node has none.
     pub(super) const fn is_of_old(&self, gap: &Gap) -> bool {
         gap.is_absence() || matches!(gap, Gap::NotCollected(_)) && !self.reads_links
     }
@@ -711,7 +713,7 @@ pub fn lacks_endpoints(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> 
     trace::knows_endpoints(node, &port.name, family)
 }
 
-/// Returns whether `fault` is there because no rule or program translates the packet.
+/// Returns whether the cause of `fault` is that no rule or program translates the packet.
 pub(super) fn rests_on_absence(question: Question<'_>, outcome: &Outcome, fault: &Fault) -> bool {
     let is_untranslated = question.port.is_some() && outcome.as_sent.destination;
     fault.may_be_unread()
@@ -748,7 +750,8 @@ fn stopped(question: Question<'_>, outcome: &Outcome) -> Fault {
     }
 }
 
-/// Returns which rules of `family` may exist and are not read: those of packets, and of routing if there are tables that only they use.
+/// Returns the rules of `family` that may exist and are not read: rules of packets, and routing policy rules if there are tables that
+/// only they use.
 fn unread(node: &NodeSnapshot<'_>, family: Family) -> Option<Missing> {
     let missing = |what, gap: Gap| Some(Missing::Gap { what, gap });
     let routes = node.routes().into_iter().flat_map(|routes| &routes.all);
@@ -786,7 +789,7 @@ fn unread(node: &NodeSnapshot<'_>, family: Family) -> Option<Missing> {
             "ip6table_filter",
         ],
     };
-    // A kernel without loadable modules has built in what it has, and not every one lists that.
+    // A kernel without loadable modules has all its modules built in, and not every kernel lists them.
     let is_monolithic = node
         .evidence()
         .text(Item::Modules)

@@ -1,5 +1,5 @@
-//! Limits on the rate of packets or the number of connections: a rule beyond one drops what exceeds it. One connection exceeds none,
-//! but those of many clients may.
+//! Limits on the rate of packets or the number of connections: the rule after a limit drops the excess. One connection exceeds no
+//! limit, but those of many clients may.
 
 use super::judge::{Judge, Question};
 use super::{By, Fault, Obstacle, is_decided};
@@ -18,14 +18,15 @@ pub struct Limit {
     pub limit: String,
     /// Whether all clients share it.
     pub is_shared: bool,
-    /// Whether usual traffic exceeds it, or has exceeded it: that of all clients, or that of one whose own limit is low.
+    /// Whether usual traffic exceeds it, or has exceeded it: the traffic of all clients, or of one client whose own
+    /// limit is low.
     pub is_usual: bool,
-    /// How many packets have exceeded it, if a counter shows that.
+    /// The number of packets beyond the limit, if a counter shows it.
     pub exceeded: Option<u64>,
 }
 
 impl Limit {
-    /// Returns how many packets have exceeded it, to be put behind a sentence: `: 36 packets so far`.
+    /// Returns the number of packets beyond the limit, as the end of a sentence: `: 36 packets so far`.
     pub fn so_far(&self) -> String {
         let exceeded = self.exceeded.filter(|count| *count > 0);
         exceeded.map_or_else(String::new, |count| {
@@ -59,8 +60,8 @@ impl Limit {
 }
 
 impl Judge<'_> {
-    /// Returns the fault of those connections that exceed a limit with which the packet works. A high limit of each client's own is for
-    /// those that flood.
+    /// Returns the fault of the connections that exceed a limit, where the packet itself works. A high limit for each client is only
+    /// exceeded by a flood.
     pub(super) fn limited(&self, question: Question<'_>, outcomes: &[Outcome]) -> Option<Fault> {
         let family = Family::of(question.flow.destination);
         outcomes.iter().find_map(|outcome| {
@@ -71,8 +72,8 @@ impl Judge<'_> {
     }
 }
 
-/// Returns how many packets `rule` has dropped beyond a limit: one of its own, or that of the rule before it, which takes the same
-/// packets. `None` if others meet it, too, or its counter is not shown.
+/// Returns how many packets `rule` has dropped beyond a limit: its own limit, or that of the rule before it, which takes the same
+/// packets. `None` if other packets meet it, too, or its counter is not shown.
 fn beyond(rule: &Rule, node: &NodeSnapshot<'_>) -> Option<u64> {
     let at = rule.number.checked_sub(1)?;
     if let Some((family, name)) = rule.table.split_once(' ').filter(|_| rule.is_nft()) {
@@ -103,7 +104,8 @@ fn is_limit(of: &Match<'_>) -> bool {
     }
 }
 
-/// Returns whether `before`, without its limit, takes the packets that `own` takes, so that only those beyond the limit get to it.
+/// Returns whether `before`, without its limit, takes the packets that `own` takes. If so, only packets beyond the limit reach
+/// `own`.
 fn same_saved(before: &Saved<'_>, own: &Saved<'_>) -> bool {
     let is_end = matches!(before.target, Some(Target::Accept | Target::Return));
     let others = before.matches.iter().filter(|matched| !is_limit(matched));
@@ -116,8 +118,10 @@ fn limits(of: &Statement) -> bool {
 
 /// Returns the same for rules of nftables.
 fn same(before: &Listed, own: &Listed) -> bool {
-    let is_end = |of: &Statement| matches!(of, Statement::Verdict(Ends::Accept | Ends::Return));
-    let is_match = |of: &&Statement| matches!(of, Statement::Match { .. });
+    let is_end = |statement: &Statement| {
+        matches!(statement, Statement::Verdict(Ends::Accept | Ends::Return))
+    };
+    let is_match = |statement: &&Statement| matches!(statement, Statement::Match { .. });
     let asked = before.statements.iter().filter(is_match);
     before.statements.iter().any(is_end) && asked.eq(own.statements.iter().filter(is_match))
 }

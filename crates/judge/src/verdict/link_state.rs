@@ -68,7 +68,7 @@ impl fmt::Display for LinkState {
 }
 
 impl Judge<'_> {
-    /// Returns the fault of a packet that leaves by a link which carries nothing, or whose reply does.
+    /// Returns the fault of a packet if it or its reply leaves by a link that carries nothing.
     pub(super) fn broken_link(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if self.ends_here(outcome) {
             return None;
@@ -83,7 +83,7 @@ impl Judge<'_> {
         Some(Fault::Obstacle(Box::new(broken)))
     }
 
-    /// Returns the link called `name`, or that of `pod` behind it, if it carries nothing.
+    /// Returns the link `name`, or the link of `pod` behind it, if it carries nothing.
     fn broken(&self, name: &str, pod: Option<IpAddr>) -> Option<Obstacle> {
         let links = &self.node.links().ok()?.all;
         let first = links.iter().find(|link| link.name == name)?;
@@ -153,7 +153,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the link in the network of `pod` that is down or answers nothing, or its other end, if that carries nothing.
+    /// Returns the link in the network of `pod` that is down or answers nothing, or its other end if this carries nothing.
     pub(super) fn broken_link_of(&self, pod: IpAddr) -> Option<Obstacle> {
         let (network, link) = self.link_of_pod(pod)?;
         let port = self.far_end(link);

@@ -23,7 +23,7 @@ pub const RESERVED_PORTS: &str = "net.ipv4.ip_local_reserved_ports";
 /// The range that the kernel begins with.
 pub const DEFAULT_RANGE: &str = "32768 60999";
 
-/// Ports that a client on the node gets if it asks for none.
+/// Ports that the kernel gives to clients on the node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LocalPorts {
     /// The first one.
@@ -89,8 +89,8 @@ fn has_port(entry: &conntrack::Entry) -> bool {
     }
 }
 
-/// Of each address of a client, its ports, and the addresses to which every one of them has a connection; whether all of these are open:
-/// of those that have ended, only the end that closed first keeps its port for a while, and the table does not tell which that is.
+/// For each address of a client: its ports, the addresses to which each port has a connection, and whether all of these are open. After
+/// a connection has ended, only the end that closed first keeps its port for a while, and the table does not show which one.
 type UsedUp = HashMap<IpAddr, (LocalPorts, HashMap<SocketAddr, bool>)>;
 
 /// Of each address, the ports with a connection to it, and whether one of a port is open.
@@ -99,7 +99,7 @@ type Taken = HashMap<SocketAddr, BTreeMap<u16, bool>>;
 /// The addresses to which no port is left, once they are asked for.
 pub(super) type LastPorts = OnceCell<UsedUp>;
 
-/// The first port that masquerading gives to a connection from a port above it: those below are for programs with privileges.
+/// The first port that masquerading gives to a connection from a port above it: lower ports are for programs with privileges.
 const FIRST_MASQUERADED: u16 = 1024;
 
 /// How many ports masquerading has for one address towards one endpoint.
@@ -108,8 +108,8 @@ pub(super) const MASQUERADED_PORTS: usize = (u16::MAX - FIRST_MASQUERADED) as us
 /// The most ports that may be free where connections fail: the kernel tries some at random, and gives up.
 const FEW_PORTS: usize = MASQUERADED_PORTS / 1000;
 
-/// Of each masqueraded source, the endpoints towards which hardly a port is free: how many have a connection, and how many of these one
-/// that is open.
+/// For each masqueraded source, the endpoints towards which hardly a port is free: the number of ports with a connection, and with an
+/// open one.
 pub(super) type Masqueraded = OnceCell<HashMap<(IpAddr, SocketAddr, Proto), (usize, usize)>>;
 
 impl Judge<'_> {
@@ -146,9 +146,9 @@ impl Judge<'_> {
             return None;
         }
         let to = SocketAddr::new(flow.destination, flow.port);
-        let is_it = |of: &IpAddr| match flow.entry {
-            Entry::Host => self.places.own(*of).is_some(),
-            Entry::Pod => flow.source == Some(*of),
+        let is_it = |addr: &IpAddr| match flow.entry {
+            Entry::Host => self.places.own(*addr).is_some(),
+            Entry::Pod => flow.source == Some(*addr),
             Entry::Outside => false,
         };
         let mut used_up = self.used_up().iter();
@@ -206,7 +206,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the ports of clients with `address`: those of the node, or of the pod that has it.
+    /// Returns the source ports of clients with `address`: the range of the node, or of the pod with the address.
     fn ports_of_client(&self, address: IpAddr) -> Option<LocalPorts> {
         if self.places.own(address).is_some() {
             return LocalPorts::read(self.node).ok();

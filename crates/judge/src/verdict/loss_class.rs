@@ -43,9 +43,9 @@ pub enum Place {
 #[serde(into = "String", try_from = "String")]
 #[cfg_attr(feature = "testing", schemars(with = "String"))]
 pub struct LossClass {
-    /// What they are sent to.
+    /// Their destination.
     pub to: Place,
-    /// Who sends them.
+    /// Their sender.
     pub from: Sender,
 }
 

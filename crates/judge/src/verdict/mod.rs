@@ -1,7 +1,7 @@
 //! What happens to a connection, from the client to a live endpoint and back: one function decides it for every command.
 //!
 //! The walk of [`crate::trace`] gives the ways of the first packet. [`Judge`] follows each of them to its end: who has the
-//! address, and does the reply come back? What is not read, or not modelled, never counts as working.
+//! address, and does the reply come back? A part that was not read, or is not modelled, never counts as working.
 
 mod across;
 mod arp;
@@ -74,7 +74,7 @@ use crate::trace::mismatch::listed;
 use crate::trace::{Assumption, Outcome, Question as Condition};
 use kpx_node::evidence::Item;
 
-/// What happens to a connection; a greater one is worse.
+/// The fate of a connection; a greater one is worse.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -124,8 +124,8 @@ impl Fate {
         )
     }
 
-    /// Returns the fate of several connections as one: theirs if they agree, and [`Fate::Partly`] if some of them fail.
-    /// A gap beside connections that work is a gap of the whole.
+    /// Returns the fate of several connections together: the common one if they agree, and [`Fate::Partly`] if some of
+    /// them fail. If one is unknown and the others work, the whole is unknown.
     pub fn of_all(fates: impl IntoIterator<Item = Self>) -> Self {
         let mut all = fates.into_iter();
         let Some(first) = all.next() else {
@@ -150,22 +150,22 @@ impl fmt::Display for Fate {
 /// The verdict on the connections of one client to one address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// What happens to them.
+    /// Their fate.
     pub fate: Fate,
-    /// What happens to each outcome of the walk, in their order.
+    /// The fate of each outcome of the walk, in their order.
     pub ways: Vec<Way>,
-    /// What keeps other packets of the client from the rules, or leaves open whether something does.
+    /// The reason why other packets of the client bypass the rules, or may bypass them.
     pub beside: Option<Fault>,
 }
 
-/// What happens to the packets with one outcome.
+/// The fate of the packets with one outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Way {
     /// The share of the packets: 0 to 1.
     pub share: f64,
     /// Why they do not work; `None` if they do.
     pub fault: Option<Fault>,
-    /// Their way behind the node, if they go on at another one and states of other nodes are given.
+    /// Their way after this node, if they continue on another one whose state is given.
     pub onward: Option<Onward>,
     /// The reply, if this node stops it.
     pub lost: Option<Box<Outcome>>,
@@ -232,19 +232,19 @@ impl Verdict {
         })
     }
 
-    /// Returns the first fault in words; where it is not known whether the packets with `outcomes` meet it, with what decides that.
+    /// Returns the first fault in words, with the condition where it is unknown whether the packets with `outcomes` meet it.
     pub fn reason(&self, outcomes: &[Outcome]) -> Option<String> {
         let first = *self.faults().first()?;
         let mut ways = outcomes.iter().zip(&self.ways);
         let of_way = ways.find(|(_, way)| way.fault.as_ref() == Some(first));
-        // A fault that is a gap of the sets says what decides.
+        // A fault that is a gap of the sets names the condition itself.
         let is_of_sets = matches!(first, Fault::Unknown(Missing::Gap { gap, .. }) if gap.item() == Some(Item::Ipset));
         let when = of_way.filter(|_| self.fate == Fate::Unknown && !is_of_sets);
         let when = when.map_or_else(String::new, |(outcome, _)| conditions(&outcome.when));
         Some(format!("{first}{when}"))
     }
 
-    /// Returns the faults, each once, those of the most packets first.
+    /// Returns the faults without duplicates; the fault of the most packets comes first.
     pub fn faults(&self) -> Vec<&Fault> {
         let mut faults: Vec<&Fault> = Vec::new();
         let mut ways: Vec<&Way> = self.ways.iter().collect();
@@ -279,7 +279,7 @@ pub const fn is_decided(when: &Assumption) -> bool {
     )
 }
 
-/// Returns what the end of packets depends on, as it follows that end: `, if …`.
+/// Returns the condition of an end of packets, as text after it: `, if …`.
 pub fn conditions(when: &[Assumption]) -> String {
     let all = when.iter().filter_map(|when| match when {
         Assumption::Answer { question, holds } => {

@@ -1,6 +1,6 @@
 //! Neighbours on the way: entries that failed, and those that were set by hand.
 //!
-//! Bundles that are older than the item say nothing of them.
+//! Older bundles do not have this item.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,7 +24,7 @@ const WRITERS: &[&str] = &[
     "antrea", "ovn",
 ];
 
-/// A next hop of a packet or its reply, on a link.
+/// The next hop of a packet or its reply, and the link.
 type Step<'s> = (IpAddr, &'s str);
 
 impl Judge<'_> {
@@ -109,7 +109,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the doubt about a packet whose next hop, or whose reply's, has an entry that is not resolved yet, or was set by hand.
+    /// Returns the doubt about a packet if the next hop, or the reply's next hop, has an entry that is not resolved yet, or was set
+    /// by hand.
     pub(super) fn unsure_neighbour(
         &self,
         question: Question<'_>,
@@ -170,7 +171,7 @@ impl Judge<'_> {
         of.any(|neighbour| neighbour.permanent && self.is_foreign(all, neighbour))
     }
 
-    /// Returns what `find` finds for the next hop of the packet, else for that of its reply.
+    /// Returns the result of `find` for the next hop of the packet, else for the next hop of its reply.
     pub(super) fn on_the_way<T>(
         &self,
         question: Question<'_>,
@@ -197,7 +198,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns whether no network plugin is known to write such an entry: those of bridges and of physical links are learnt.
+    /// Returns whether no network plugin is known to write such an entry: entries of bridges and physical links are learnt.
     fn is_foreign(&self, all: &Neighbours, entry: &Neighbour) -> bool {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         let Some(link) = links.iter().find(|link| link.name == entry.link) else {
@@ -211,7 +212,7 @@ impl Judge<'_> {
         }
         // Each pod may have a link of its own.
         let is_alike = |name: &str| {
-            let of_kind = |of: &Link| of.name == name && of.kind == "veth";
+            let of_kind = |link: &Link| link.name == name && link.kind == "veth";
             name == link.name || link.kind == "veth" && links.iter().any(of_kind)
         };
         let beside = || {

@@ -23,7 +23,7 @@ use kpx_node::node::tc::Filter;
 use kpx_node::node::xfrm::Policy;
 use kpx_node::owner::software::Maker;
 
-/// What stops packets or their replies beside rules.
+/// An obstacle: it stops packets or their replies, and is not a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Obstacle {
     /// Forwarding is off at a link, so that nothing that comes in by it is forwarded.
@@ -58,7 +58,7 @@ pub enum Obstacle {
         link: String,
         /// The network of that link, if it has one for several pods.
         network: Option<Cidr>,
-        /// The link by which the packets leave that are to go back, if one is known.
+        /// The link by which the replies leave, if it is known.
         way: Option<String>,
         /// The route that leads there, if it wins over one that leads back to the pod.
         route: Option<Box<Route>>,
@@ -134,7 +134,7 @@ pub enum Obstacle {
         link: String,
         /// The kind of the link.
         kind: String,
-        /// Where the packets go.
+        /// The destination of the packets.
         to: IpAddr,
         /// Whether they are replies.
         reply: bool,
@@ -222,7 +222,7 @@ pub enum Obstacle {
     Arp {
         /// The link.
         link: String,
-        /// What keeps them from it.
+        /// The reason that prevents it.
         by: Arp,
     },
     /// A route leads packets to pods of another Node elsewhere than the less specific or less preferred one by that Node's address.
@@ -234,8 +234,8 @@ pub enum Obstacle {
         /// The other Node.
         node: String,
     },
-    /// The next hop of the packets or of their replies is a node that does not see the other direction, and so drops those that follow
-    /// as invalid.
+    /// The next hop of the packets or of their replies is a node that does not see the other direction, so it drops later packets as
+    /// invalid.
     ThirdNode {
         /// The Node.
         node: String,
@@ -257,7 +257,7 @@ pub enum Obstacle {
         /// The rule.
         by: Box<By>,
     },
-    /// Rules stop the packets in which a tunnel carries those of pods.
+    /// Rules stop the tunnel's packets, which carry packets of pods.
     Tunnel {
         /// The tunnel's link.
         link: String,
@@ -269,7 +269,7 @@ pub enum Obstacle {
         peer: IpAddr,
         /// Whether those from it are stopped, or those to it.
         incoming: bool,
-        /// How they end, in words.
+        /// Their end, in words.
         reason: String,
         /// The rule of other software that ends them.
         by: Option<Box<By>>,
@@ -281,26 +281,26 @@ pub enum Obstacle {
         /// The pod that sends them, and a process there; `None` for the node.
         pod: Option<(IpAddr, u32)>,
     },
-    /// The program at an endpoint takes no connections: those that wait for it fill its queue.
+    /// The program at an endpoint takes no connections: waiting ones fill its queue.
     FullQueue {
         /// The endpoint.
         at: SocketAddr,
-        /// How many wait.
+        /// The number of those that wait.
         waiting: u32,
-        /// How many may.
+        /// The most that may.
         most: u32,
         /// How many of its sockets are full, of how many: the kernel shares connections out between them.
         of_sockets: (usize, usize),
     },
     /// Packets after the first one end at this node, by a rule or for want of a route.
     Further {
-        /// Which of them.
+        /// The kind of these packets.
         which: Which,
         /// The endpoint, of replies.
         from: IpAddr,
         /// The client, of replies.
         to: IpAddr,
-        /// How they end, in words.
+        /// Their end, in words.
         reason: String,
         /// The route that is missing, if no route leads to the pods of the client's node: their range, that node's address, and the
         /// link to it.
@@ -355,7 +355,7 @@ pub enum Obstacle {
     OffTunnel {
         /// The tunnel's link on this node.
         link: String,
-        /// What is wrong with it.
+        /// Its problem.
         state: TunnelState,
         /// The other Node.
         node: String,
@@ -398,7 +398,7 @@ pub enum Obstacle {
         /// The pod whose network that is, and a process in it; `None` for the node.
         inside: Option<(IpAddr, u32)>,
     },
-    /// The node no longer has the address of its Node, to which other nodes send what its pods are to get.
+    /// The node no longer has the address of its Node, to which other nodes send packets for its pods.
     HomeGone {
         /// The address.
         address: IpAddr,
@@ -432,7 +432,8 @@ pub enum Obstacle {
         /// Where they end: elsewhere if a rule redirects them.
         end: SocketAddr,
     },
-    /// The tunnel's link of a node has another MAC than its Node announces, or two have the same: it discards what comes by the tunnel.
+    /// The tunnel's link of a node has another MAC than its Node announces, or two links have the same: the node discards packets of
+    /// the tunnel.
     TunnelMac {
         /// The Node that announces it.
         node: String,
@@ -442,7 +443,7 @@ pub enum Obstacle {
         announced: String,
         /// The MAC that the link has, or of another Node: the one to which this node sends.
         used: String,
-        /// Whose MAC is wrong.
+        /// The owner of the wrong MAC.
         wrong: WrongMac,
     },
     /// The node does not answer for the gateway of pods, an address that no machine has.
@@ -526,7 +527,7 @@ pub enum Obstacle {
         pod: IpAddr,
         /// A process in it.
         pid: u32,
-        /// How they end, in words.
+        /// Their end, in words.
         reason: String,
         /// The rule.
         by: Box<By>,
@@ -535,8 +536,7 @@ pub enum Obstacle {
         /// Whether it stops the replies.
         reply: bool,
     },
-    /// The node itself, or another pod, has the address of a pod: the kernel discards what comes from that address, and keeps what is sent
-    /// to it.
+    /// The node itself, or another pod, has the address of a pod: the kernel discards packets from the address, and keeps packets to it.
     Taken {
         /// The pod's address.
         address: IpAddr,
@@ -564,7 +564,7 @@ pub enum Wayless {
     NoAdvertisements(String),
 }
 
-/// What is wrong with a tunnel's link, so that no packet enters it.
+/// The fault of a tunnel's link that no packet enters.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TunnelState {
     /// The node does not have it.
@@ -573,9 +573,10 @@ pub enum TunnelState {
     Down,
     /// No route leads to the pods by it.
     NoRoute,
-    /// The Nodes need no tunnel, and no route leads to the pods by this address, that of their Node.
+    /// The Nodes need no tunnel, and no route leads to the pods by this address of their Node.
     NoGateway(IpAddr),
-    /// It has another VNI than the other Node announces, and no other link has that one: each discards what the other sends.
+    /// It has another VNI than the other Node announces, and no link has the announced one: each node discards the packets
+    /// of the other.
     OtherNetwork {
         /// The VNI of the link.
         own: u64,
@@ -593,7 +594,7 @@ pub enum TunnelState {
     },
 }
 
-/// What keeps the node and its neighbours on a link from finding each other.
+/// The reason why the node and its neighbours on a link do not find each other.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Arp {
     /// ARP is off at the link.
@@ -615,7 +616,7 @@ pub enum Which {
     Reply,
     /// A reply after the first one.
     LaterReply,
-    /// What the client sends once the connection is there.
+    /// A packet of the client on the established connection.
     Sent,
     /// A datagram that is not the first one of its port.
     Datagram,
@@ -630,11 +631,11 @@ pub const DEFAULT_TTL: &str = "net.ipv4.ip_default_ttl";
 pub struct By {
     /// The rule.
     pub rule: Rule,
-    /// Who made it.
+    /// Its maker.
     pub maker: Maker,
     /// Whether that is a network plugin whose agent runs here; `None` if it is none, or if that is not known.
     pub agent: Option<Agent>,
-    /// The command that restarts, or lists, the agent of the network plugin, if the rule ends packets of pods that the plugin does not know.
+    /// The command that restarts, or lists, the agent of the network plugin, if the rule ends packets of pods unknown to the plugin.
     pub behind: Option<String>,
     /// The NetworkPolicies that apply where it holds packets back, as `NAMESPACE/NAME`; `None` if it is of no policy that is in force.
     pub policies: Option<Vec<String>>,
@@ -676,7 +677,8 @@ pub struct Pass {
     pub family: Family,
     /// The packets.
     pub packets: Accepted,
-    /// The command that accepts packets before the rule: those of [pods](crate::trace::PODS), or those that it stops.
+    /// The command that accepts packets before the rule: packets of [pods](crate::trace::PODS), or the packets that it
+    /// stops.
     pub before: String,
     /// The range of the pods, if kube-proxy's configuration has it.
     pub pods: Option<Cidr>,
@@ -694,7 +696,7 @@ impl Pass {
     }
 }
 
-/// Returns how to accept the packets of pods before `rule`: in a chain of forwarded packets, those to them, too.
+/// Returns how to accept the packets of pods before `rule`; in a chain of forwarded packets, also the packets to pods.
 fn passes(rule: &Rule, family: Family, node: &NodeSnapshot<'_>) -> Vec<Pass> {
     let packets = if rule.is_of_forward(node) {
         &[Accepted::FromPods, Accepted::ToPods][..]
@@ -706,8 +708,8 @@ fn passes(rule: &Rule, family: Family, node: &NodeSnapshot<'_>) -> Vec<Pass> {
         .collect()
 }
 
-/// Returns whether `rule` holds back what no NetworkPolicy allows. Those that a network plugin has left behind are no policies, nor are
-/// those that apply a pod's policies to the whole node.
+/// Returns whether `rule` holds back packets that no NetworkPolicy allows. A rule that a network plugin has left behind is no policy,
+/// nor is one that applies a pod's policies to the whole node.
 pub(super) fn is_of_policy(rule: &Rule, maker: Maker, node: &NodeSnapshot<'_>) -> bool {
     rule.is_of_policy(node)
         && node.agent_of(rule.maker(node, maker)) != Some(Agent::Gone)
@@ -757,7 +759,7 @@ fn has_strict_ports(node: &NodeSnapshot<'_>) -> bool {
 }
 
 impl By {
-    /// Returns `rule` of `node`, which `maker` made as far as its own name and signs show.
+    /// Returns `rule` of `node`; by its name and content, `maker` made it.
     pub fn new(rule: Rule, maker: Maker, node: &NodeSnapshot<'_>) -> Self {
         let maker = rule.maker(node, maker);
         Self {
@@ -866,7 +868,7 @@ impl By {
     }
 }
 
-/// Whose MAC at a tunnel is wrong.
+/// The owner of the wrong MAC at a tunnel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WrongMac {
     /// This node's link has another one than its Node announces.

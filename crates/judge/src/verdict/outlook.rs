@@ -1,4 +1,4 @@
-//! The verdicts of two modes side by side: what happens to connections if kube-proxy switches?
+//! The verdicts of two modes side by side: the fate of connections if kube-proxy switches.
 
 use std::net::SocketAddr;
 
@@ -41,9 +41,9 @@ pub struct Worse {
     pub client: Client,
     /// The class of their packets.
     pub class: LossClass,
-    /// What happens to them now.
+    /// Their fate now.
     pub now: Fate,
-    /// What happens to them in the other mode.
+    /// Their fate in the other mode.
     pub then: Fate,
     /// Why they fail there.
     pub reason: Option<String>,
@@ -63,7 +63,7 @@ impl Outlook {
     ///
     /// # Errors
     ///
-    /// What has to be known for that, and is not.
+    /// The missing data that this needs.
     pub fn of<'n>(node: &'n NodeSnapshot<'n>, ports: &[Port], mode: Mode) -> Result<Self, Gap> {
         let families = &Family::BOTH;
         let assumed = Assumed::new(node, mode)?;
@@ -139,7 +139,7 @@ pub fn foreign_end<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> Optio
 
 fn worse_cells<'s>(now: &'s Surveyed, then: &'s Surveyed) -> impl Iterator<Item = Worse> + 's {
     then.cells.iter().filter_map(|cell| {
-        let is_same = |of: &&Brief| of.to == cell.to && of.client == cell.client;
+        let is_same = |brief: &&Brief| brief.to == cell.to && brief.client == cell.client;
         let before = now.cells.iter().find(is_same)?;
         let is_worse = cell.fate.fails() && before.fate < cell.fate;
         is_worse.then(|| Worse {

@@ -21,7 +21,7 @@ use kpx_node::node::links::{Address, Link};
 use kpx_node::node::routes::Route;
 use kpx_node::owner::Endpoint;
 
-/// Another Node: its addresses in the cluster's network, and the ranges of its pods, as far as it has any.
+/// Another Node: its addresses in the cluster's network, and the ranges of its pods, if it has any.
 #[derive(Debug)]
 pub(super) struct Peer {
     addrs: Vec<IpAddr>,
@@ -37,7 +37,7 @@ pub(super) struct Peers {
     by_pod: HashMap<IpAddr, String>,
     /// By family, the length of ranges to which routes lead by the address of a Node; without such routes, none.
     lengths: [Option<u8>; 2],
-    /// The gateways that lead elsewhere than to the pods of a Node: those of default routes, and other Nodes.
+    /// The gateways that lead elsewhere than to the pods of a Node: gateways of default routes, and other Nodes.
     gateways: HashSet<IpAddr>,
 }
 
@@ -112,8 +112,8 @@ impl Peers {
 }
 
 impl Judge<'_> {
-    /// Returns the doubt about a packet to a pod of another node next to this one that does not leave by that node's address,
-    /// although packets to pods of other nodes do.
+    /// Returns the doubt about a packet to a pod of a neighbouring node: it does not leave by that node's address, although
+    /// packets to pods of other nodes leave by theirs.
     pub(super) fn stray(&self, endpoint: &Endpoint, outcome: &Outcome) -> Option<Fault> {
         let name = endpoint.node.as_deref()?;
         // The slice is wrong about the node of a pod that is here.
@@ -168,7 +168,7 @@ impl Judge<'_> {
             && gateway.is_none()
             && !self.is_tunnel(device)
             && let Some(range) =
-                shared.find(|own| peer.ranges.iter().any(|of| of.contains(own.addr)))
+                shared.find(|own| peer.ranges.iter().any(|pods| pods.contains(own.addr)))
         {
             let why = Odd::Shared { range: *range };
             return self.missing_way(
@@ -205,7 +205,7 @@ impl Judge<'_> {
                 gateway: None,
                 ..
             } => link,
-            // A Node in another network, as far away as everything else.
+            // The Node is in another network, behind the default route.
             Decision::Out {
                 gateway: Some(router),
                 ..
@@ -268,12 +268,12 @@ impl Judge<'_> {
         }))
     }
 
-    /// Returns that `address`, of a pod of the Node `peer`, is in none of the ranges of its pods, although a route leads to these, and only
-    /// a default route to the address.
+    /// Returns that `address`, of a pod of the Node `peer`, is in none of the ranges of its pods: a route leads to the ranges, but only a
+    /// default route to the address.
     fn out_of_range(&self, address: SocketAddr, peer: &Peer) -> Option<Odd> {
         let addr = address.ip();
         let peers = self.peers();
-        // The address of a client may be one that no pod has, and pods in the host's network have that of a node.
+        // The address of a client may belong to no pod, and pods in the host's network have the address of a node.
         let is_pod = address.port() != 0 || peers.by_pod.contains_key(&addr);
         let mut ranges = peer.ranges.clone();
         ranges.retain(|range| range.family() == Family::of(addr));
@@ -293,8 +293,8 @@ impl Judge<'_> {
         route.is_some_and(|route| route.destination.prefix == 0)
     }
 
-    /// Returns what is odd about the way by `device` and `gateway` to `pod`, which the Node called `name` has: the fixed end of a tunnel
-    /// that is no address of it, or a plugin that is gone, whose route hides the one by the Node's address.
+    /// Returns the oddity of the way by `device` and `gateway` to `pod` on the Node called `name`: the fixed end of a tunnel that is no
+    /// address of it, or a route of a removed plugin, which hides the route by the Node's address.
     fn odd_way(
         &self,
         pod: IpAddr,
@@ -307,17 +307,20 @@ impl Judge<'_> {
         let other = self.places.node_called(name)?;
         let by = self.peers().address(name, Family::of(pod))?;
         let routes = &self.node.routes().ok()?.all;
-        let to_pod = |of: &&Route| {
-            of.kind == "unicast" && of.destination.prefix > 0 && of.destination.contains(pod)
+        let to_pod = |route: &&Route| {
+            route.kind == "unicast"
+                && route.destination.prefix > 0
+                && route.destination.contains(pod)
         };
-        let is_taken = |of: &&Route| of.device.as_deref() == Some(device) && of.gateway == gateway;
+        let is_taken =
+            |route: &&Route| route.device.as_deref() == Some(device) && route.gateway == gateway;
         let is_direct = routes
             .iter()
             .filter(to_pod)
-            .any(|of| of.gateway == Some(by));
+            .any(|route| route.gateway == Some(by));
         let hider = routes.iter().filter(to_pod).find(is_taken);
         let hider = hider
-            .filter(|of| is_direct && of.gateway != Some(by))
+            .filter(|route| is_direct && route.gateway != Some(by))
             .cloned()
             .map(Box::new);
         let is_elsewhere = |remote: &IpAddr| {
@@ -354,13 +357,14 @@ impl Judge<'_> {
     /// Returns the address of this node in `range` whose network leads packets for `pod` to `link`.
     fn own_in(&self, range: Cidr, pod: IpAddr, link: &str) -> Option<(Cidr, String)> {
         let mut all = self.node.addresses().ok()?.all.iter();
-        let own = all
-            .find(|of| of.link == link && of.addr.contains(pod) && range.contains(of.addr.addr))?;
+        let own = all.find(|own| {
+            own.link == link && own.addr.contains(pod) && range.contains(own.addr.addr)
+        })?;
         Some((own.addr, link.to_owned()))
     }
 
-    /// Returns whether `gateway` is in the network of the Node's address `by` and not known to be the same machine. Whose a gateway
-    /// elsewhere is that only one way has, no evidence says: it may be another address of that node.
+    /// Returns whether `gateway` is in the network of the Node's address `by` and not known to be the same machine. If only one
+    /// route has a gateway in another network, no evidence shows whose it is: it may be another address of that node.
     pub(super) fn is_other_in_network(&self, gateway: IpAddr, by: IpAddr) -> bool {
         let link_to = |addr| match self.router.decide(Lookup::to(Asked::new(addr, None))) {
             Decision::Out {
@@ -380,8 +384,8 @@ impl Judge<'_> {
         link == of_node && (mac(gateway).is_none() || mac(gateway) != mac(by))
     }
 
-    /// Returns the fault of a packet to a pod of another node, or of its reply, whose route hides the one by that node's address, and
-    /// leads to a third node, or to nothing that answers.
+    /// Returns the fault of a packet to a pod of another node, or of its reply, if its route hides the route by that node's address.
+    /// The route leads to a third node, or to nothing that answers.
     pub(super) fn hidden_route(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if self.ends_here(outcome) {
             return None;
@@ -409,7 +413,7 @@ impl Judge<'_> {
             .found(Lookup::to(Asked::new(pod, None)))
             .ok()
             .flatten()?;
-        let leads_there = |of: &Route| of.gateway.is_some_and(|by| peer.addrs.contains(&by));
+        let leads_there = |route: &Route| route.gateway.is_some_and(|by| peer.addrs.contains(&by));
         if leads_there(route) {
             return None;
         }
@@ -419,14 +423,14 @@ impl Judge<'_> {
             to.prefix > 0
                 && (peer.ranges.is_empty() || ranges.any(|range| range.normal() == to.normal()))
         };
-        let is_hidden = |of: &&Route| {
-            let (chosen, other) = (route.destination, of.destination);
-            of.table == route.table
-                && of.kind == route.kind
+        let is_hidden = |candidate: &&Route| {
+            let (chosen, other) = (route.destination, candidate.destination);
+            candidate.table == route.table
+                && candidate.kind == route.kind
                 && other.contains(pod)
                 && (other.prefix < chosen.prefix
-                    || other.prefix == chosen.prefix && of.metric > route.metric)
-                && leads_there(of)
+                    || other.prefix == chosen.prefix && candidate.metric > route.metric)
+                && leads_there(candidate)
                 && is_of_node(other)
         };
         let hidden = self.node.routes().ok()?.all.iter().find(is_hidden)?;
@@ -480,7 +484,7 @@ impl Judge<'_> {
 /// An address of a Node that its machine does not have.
 #[derive(Clone, Copy, Debug)]
 pub struct HomeGone<'n> {
-    /// The first of its addresses in the cluster's network, of this family.
+    /// The Node's first address of this family in the cluster's network.
     pub address: IpAddr,
     /// The link that has it without using it, as another machine has it too.
     pub failed: Option<&'n Address>,
@@ -511,7 +515,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the address of `own`, the Node of this machine, in `family` that the machine does not use, if it uses none of those.
+    /// Returns the address of `own`, the Node of this machine, in `family`, if the machine uses none of the Node's addresses.
     pub(super) fn home_gone_in(&self, own: &Node, family: Family) -> Option<HomeGone<'_>> {
         home_gone(own, self.node, family)
     }
@@ -591,7 +595,7 @@ impl Judge<'_> {
     }
 }
 
-/// Returns the address of the Node `own` in `family` that its machine does not use, if it uses none of those.
+/// Returns the address of the Node `own` in `family`, if its machine uses none of the Node's addresses.
 pub fn home_gone<'n>(
     own: &Node,
     node: &'n NodeSnapshot<'n>,
@@ -608,7 +612,8 @@ pub fn home_gone<'n>(
     {
         return None;
     }
-    let is_used = |of: &Address| !of.is_duplicate() && announced.contains(&of.addr.addr);
+    let is_used =
+        |address: &Address| !address.is_duplicate() && announced.contains(&address.addr.addr);
     if here.iter().any(is_used) {
         return None;
     }
@@ -616,7 +621,7 @@ pub fn home_gone<'n>(
         .iter()
         .find(|own_address| own_address.addr.addr == address);
     let out = outward(node);
-    let is_out = |of: &&Address| of.scope == "global" && out.contains(&*of.link);
+    let is_out = |address: &&Address| address.scope == "global" && out.contains(&*address.link);
     let of_out = here.iter().filter(is_out);
     let mut of_family = of_out
         .filter(|address| address.addr.family() == family)
@@ -632,8 +637,8 @@ pub fn home_gone<'n>(
     })
 }
 
-/// Returns the names of the links of `node` that lead to other machines and are no ports of others: those of pods and containers, and
-/// tunnels, do not.
+/// Returns the names of the links of `node` that lead to other machines and are no ports of other links. Links of pods and
+/// containers, and tunnels, do not lead to other machines.
 fn outward<'n>(node: &'n NodeSnapshot<'n>) -> HashSet<&'n str> {
     let Ok(links) = node.links() else {
         return HashSet::default();
@@ -641,15 +646,16 @@ fn outward<'n>(node: &'n NodeSnapshot<'n>) -> HashSet<&'n str> {
     let networks = node.pod_networks().map_or(&[][..], Vec::as_slice);
     let ends = networks.iter().filter_map(|network| network.link_of(links));
     let of_pods: HashSet<u32> = ends.map(|end| end.index).collect();
-    let is_plain = |of: &Link| {
-        let is_inner = matches!(of.kind.as_str(), "dummy" | "ifb" | "tap" | "nlmon");
+    let is_plain = |link: &Link| {
+        let is_inner = matches!(link.kind.as_str(), "dummy" | "ifb" | "tap" | "nlmon");
         // A machine may be a container, whose link is a veth, too.
-        let is_of_pod = of.kind == "veth" && (networks.is_empty() || of_pods.contains(&of.index));
-        !is_inner && !is_of_pod && !of.is_tunnel() && of.name != "lo"
+        let is_of_pod =
+            link.kind == "veth" && (networks.is_empty() || of_pods.contains(&link.index));
+        !is_inner && !is_of_pod && !link.is_tunnel() && link.name != "lo"
     };
     let leads_out = |link: &&Link| {
         let mut ports = links.all.iter();
-        let is_port = |of: &Link| of.master.as_ref() == Some(&link.name);
+        let is_port = |candidate: &Link| candidate.master.as_ref() == Some(&link.name);
         link.master.is_none()
             && match link.kind.as_str() {
                 "bridge" => ports.any(|port| is_port(port) && is_plain(port)),

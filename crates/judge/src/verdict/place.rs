@@ -18,7 +18,7 @@ use kpx_node::node::routes::Route;
 use kpx_node::owner;
 use kpx_node::words::listed;
 
-/// Who has an address.
+/// The owner of an address.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Holder {
     /// A pod, as `NAMESPACE/NAME`.
@@ -83,13 +83,14 @@ pub(super) struct Places<'n> {
     node: &'n NodeSnapshot<'n>,
     /// The Node object of this node.
     object: Option<&'n Node>,
-    /// The links of the node's own addresses, apart from those of kube-ipvs0.
+    /// The links of the node's own addresses, without kube-ipvs0.
     own: HashMap<IpAddr, &'n str>,
     /// The Services by their addresses.
     services: HashMap<IpAddr, String>,
     /// The ranges of cluster IPs.
     service_ranges: Vec<Cidr>,
-    /// The ranges of this node's pods: those of its Node; without any, those that routes and the pods' addresses show.
+    /// The ranges of this node's pods: the ranges of its Node, or else the ranges that routes and the pods' addresses
+    /// show.
     pub(super) pods_here: Vec<Cidr>,
     /// Whether that are all of them.
     is_whole: bool,
@@ -230,8 +231,8 @@ impl<'n> Places<'n> {
         })
     }
 
-    /// Returns the home of the address of a pod of this node that lies in the range of another Node's pods, if this node has a route
-    /// to that range by a gateway: the route is needed to reach the pods there.
+    /// Returns the home of a pod of this node whose address is in the range of another Node's pods, if this node has a route to that
+    /// range by a gateway: the route is needed to reach the pods there.
     pub(super) fn home_elsewhere(&self, addr: IpAddr) -> Option<Home> {
         let own: Vec<Cidr> = self.object.map(pod_ranges)?;
         let of_family = |range: &Cidr| range.family() == Family::of(addr);
@@ -270,7 +271,7 @@ impl<'n> Places<'n> {
                 near_the_end(range, 1)
             } else {
                 let mut all = other.status.addresses.iter();
-                let internal = |of: &&NodeAddress| of.kind == "InternalIP";
+                let internal = |address: &&NodeAddress| address.kind == "InternalIP";
                 let all = all
                     .by_ref()
                     .filter(internal)
@@ -298,7 +299,7 @@ impl<'n> Places<'n> {
         Ok(all.any(|at| at.address.parse() == Ok(addr)))
     }
 
-    /// Returns the links with an address of this node's Node object: those that lead to other nodes.
+    /// Returns the links with an address of this node's Node object, which lead to other nodes.
     pub(super) fn links_of_node(&self) -> BTreeSet<&'n str> {
         let all = self
             .object
@@ -385,7 +386,7 @@ impl<'n> Places<'n> {
             };
             nodes.map(of).collect()
         });
-        // Without another Node, the list need not be that of the whole cluster.
+        // Without another Node, the list may not show the whole cluster.
         let is_whole = reports.len() > 1;
         let known = reports.get(name).copied();
         known.or(is_whole.then_some(Reports::Gone))
@@ -396,8 +397,8 @@ impl<'n> Places<'n> {
         self.holders.get_or_init(|| self.all_holders()).get(&addr)
     }
 
-    /// Returns the running pods that have `addr` if there are several, as `NAMESPACE/NAME`. Those on Nodes that do not report do not
-    /// count, nor those that are being deleted.
+    /// Returns the running pods that have `addr` if there are several, as `NAMESPACE/NAME`. Pods on Nodes that do not report do not
+    /// count, nor pods that are being deleted.
     pub(super) fn sharing(&self, addr: IpAddr) -> &[String] {
         let shared = self.shared.get_or_init(|| {
             let mut all = HashMap::<_, Vec<_>>::default();
@@ -490,7 +491,7 @@ fn seen_here(node: &NodeSnapshot<'_>, name: Option<&str>, pods: &[Cidr]) -> Vec<
             .into_iter()
             .flatten()
             .map(|connected| connected.network);
-        let is_pods = |of: &Cidr| pods.iter().any(|range| range.contains(of.addr));
+        let is_pods = |network: &Cidr| pods.iter().any(|range| range.contains(network.addr));
         all.extend(networks.filter(is_pods));
     }
     all.extend(addresses.map(Cidr::host));
@@ -502,7 +503,7 @@ fn pod_name(pod: &Pod) -> String {
     format!("{}/{}", pod.metadata.namespace, pod.metadata.name)
 }
 
-/// Returns the addresses of `pod`, each once.
+/// Returns the addresses of `pod`, without duplicates.
 fn addresses_of(pod: &Pod) -> BTreeSet<IpAddr> {
     pod.addresses().collect()
 }

@@ -62,8 +62,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the doubt about a packet, or its reply, that a bridge carries to a port whose addresses it does not learn, and to which it
-    /// floods nothing, or that comes in by a locked port.
+    /// Returns the doubt about a packet, or its reply, on a bridge: it leaves by a port where the bridge neither learns addresses nor
+    /// floods, or enters by a locked port.
     pub(super) fn unlearnt(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if self.ends_here(outcome) {
             return None;
@@ -273,7 +273,7 @@ impl Judge<'_> {
     }
 }
 
-/// Ports that a rule gives to new connections, so few that those to one endpoint use them up.
+/// The ports that a rule gives to new connections: so few that the connections to one endpoint use them up.
 const FEW_PORTS: u16 = 64;
 
 /// Returns the doubt about a packet whose source a rule replaces by one of a few ports.
@@ -313,7 +313,7 @@ fn new_ports(rule: &str) -> Option<(u16, u16)> {
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
-/// Returns whether a bridge does not learn from `port` nor floods it, or takes from it only what entries allow.
+/// Returns whether a bridge neither learns from `port` nor floods it, or takes only packets from it that entries allow.
 fn is_restricted(port: &Link) -> bool {
     let is_closed = port.learning == Some(false) && port.flood == Some(false);
     is_closed || port.locked == Some(true)

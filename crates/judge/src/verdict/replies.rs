@@ -1,5 +1,5 @@
-//! Whether the rules and routes of this node let the packets after the first one through: the replies, and what the client sends
-//! once the connection is there.
+//! Whether the rules and routes of this node let the packets after the first one through: the replies, and the client's packets
+//! of the established connection.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -22,17 +22,18 @@ use kpx_node::backend::Mode;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 
-/// Regions of replies that arrive, beyond which the oldest is forgotten: connections to one address are judged one after another.
+/// The most regions of replies that are kept: then the oldest is forgotten. Connections to one address are judged one after
+/// another.
 const MOST_REGIONS: usize = 32;
 
-/// Where replies enter, the port that they come from, the client that nat translates them back to, whether it translates them,
-/// whether they are later ones, and what they bring.
+/// The key of replies: where they enter, their port, the client to which nat translates them back, whether it translates them,
+/// whether they are later ones, and their marks.
 type Key = (Entry, u16, Option<IpAddr>, bool, bool, Carried);
 
 /// Marks that packets leave on their connection.
 pub(super) type Marks = BTreeSet<u32>;
 
-/// What is known of packets after the first ones.
+/// The results for packets after the first ones.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     /// The replies that arrive.
@@ -54,7 +55,7 @@ impl<'n> Judge<'n> {
     ///
     /// # Errors
     ///
-    /// Those of `follow`.
+    /// The errors of `follow`.
     pub fn further(
         &self,
         question: Question<'_>,
@@ -76,7 +77,8 @@ impl<'n> Judge<'n> {
         Ok(all)
     }
 
-    /// Returns what the client sends once the connection is there, unless no rule tells it from what opens it.
+    /// Returns the packet that the client sends on the established connection, unless no rule treats it differently
+    /// from the first one.
     fn sent_later(&self, question: Question<'_>) -> Option<Flow> {
         let flow = question.flow;
         let is_told = matches!(flow.proto, Proto::Tcp | Proto::Udp) && !flow.established && {
@@ -92,8 +94,7 @@ impl<'n> Judge<'n> {
         })
     }
 
-    /// Returns what happens to the connection through `world`, whose rules may be others than those of the node: its outcomes, and
-    /// the verdict on it.
+    /// Returns the outcomes of the connection through `world`, whose rules may differ from the node's, and the verdict on it.
     pub fn judge_in(
         &self,
         world: &World<'_, '_>,
@@ -134,7 +135,8 @@ impl<'n> Judge<'n> {
             .then(|| self.reply_from(question, outcome, entry))
     }
 
-    /// Returns the reply to a packet with `outcome`, which enters at `entry`, with what the networks that it passed before gave it.
+    /// Returns the reply to a packet with `outcome`, which enters at `entry`, with the marks and fields that it got in the networks
+    /// before.
     pub(super) fn reply_from(
         &self,
         question: Question<'_>,
@@ -157,7 +159,8 @@ impl<'n> Judge<'n> {
         reply
     }
 
-    /// Returns `way` with what this node does to the packets after the first one, unless that one fails already.
+    /// Returns `way` with the effect of this node on the packets after the first one, unless the first one fails
+    /// already.
     pub(super) fn with_further(&self, question: Question<'_>, outcome: &Outcome, way: Way) -> Way {
         // Rules that are not read may translate the packet, and with it the reply; and the node may have no address to send from.
         let is_open = outcome.sent_from.is_unspecified() || self.unread[index(question)].is_some();
@@ -225,14 +228,14 @@ impl<'n> Judge<'n> {
         same.is_some_and(|out| self.ports(out).next().is_some())
     }
 
-    /// Returns what follows packets of `family` other than first ones through the node.
+    /// Returns the walk for packets of `family` other than first ones.
     pub(super) fn back(&self, family: Family) -> &Kept<'n> {
         let walks = &self.back[usize::from(family == Family::V6)];
         walks.get_or_init(|| Box::new(Kept::new(self.node, family)))
     }
 
-    /// Returns the outcomes of `packet`, which follows the first one, that had `outcome`, and the marks that it leaves on the connection;
-    /// no outcomes if it arrives.
+    /// Returns the outcomes of `packet`, a later packet of a connection whose first one had `outcome`, and the marks that it leaves on
+    /// the connection; no outcomes if it arrives.
     fn followed(&self, packet: &Further, outcome: &Outcome) -> (Vec<Outcome>, Marks) {
         let mut known = self.replies.borrow_mut();
         if let Some(followed) = &known.followed {
@@ -349,8 +352,8 @@ fn untracking(of: &Outcome) -> Option<&Hop> {
     hops.find(|hop| !is_routed && hop.effect == Effect::Untrack)
 }
 
-/// Lets `follow` follow `reply` and the packets after it, of which the client sends `sent`, each with the marks that those before it
-/// leave on the connection, until it returns none.
+/// Lets `follow` follow `reply` and the packets after it until it returns none. The client sends `sent`. Each packet has the marks
+/// that earlier packets leave on the connection.
 pub(super) fn follow_on<E>(
     reply: &Reply,
     sent: Option<Flow>,
@@ -362,7 +365,7 @@ pub(super) fn follow_on<E>(
     let Some(sent) = sent else {
         return Ok(());
     };
-    // What the first packet added to sets is there for all that follow.
+    // All later packets find what the first packet added to sets.
     let with_mark = |flow: &Flow, ct_mark| Flow {
         carried: Carried {
             ct_mark,
@@ -390,15 +393,17 @@ pub(super) fn follow_on<E>(
     Ok(())
 }
 
-/// Returns those of `all`, the outcomes of a later packet, that are of the connections whose first packet had `outcome`.
+/// Returns the outcomes in `all`, which are of a later packet, that belong to connections whose first packet had
+/// `outcome`.
 fn of_way<'o>(
     packet: &Further,
     all: &'o [Outcome],
     outcome: &Outcome,
 ) -> impl Iterator<Item = &'o Outcome> {
     let (is_reply, way) = (matches!(packet, Further::Reply(_)), outcome.destination);
-    all.iter()
-        .filter(move |of| is_reply || of.destination == way || ends(of) && of.as_sent.destination)
+    all.iter().filter(move |later| {
+        is_reply || later.destination == way || ends(later) && later.as_sent.destination
+    })
 }
 
 /// Returns the outcomes of a packet, none if it arrives, and the marks that it leaves on its connection.
@@ -476,8 +481,8 @@ pub(super) fn reply(
     }
 }
 
-/// Returns whether both IPVS and conntrack follow the connection, which only IPVS translates: without the reply, conntrack takes what
-/// the client sends next for another connection, and gives that another source port. Datagrams are of one connection all the same.
+/// Returns whether both IPVS and conntrack follow the connection, which only IPVS translates. Without the reply, conntrack takes the
+/// client's next packet for another connection, and gives it another source port. Datagrams are of one connection all the same.
 fn tracks_twice(node: &NodeSnapshot<'_>, question: Question<'_>) -> bool {
     let sysctl = node.sysctl().ok();
     let tracks = sysctl.and_then(|all| all.get("net.ipv4.vs.conntrack"));

@@ -33,7 +33,7 @@ impl Judge<'_> {
         }
         let entry = question.flow.entry;
         let keeps_source = !outcome.masquerade && outcome.source == outcome.sent_from;
-        // Without the node's addresses, it may be one of them: what goes there from there does not leave the node.
+        // Without the node's addresses, it may be one of them: a packet from there to there does not leave the node.
         let may_be_own = self.node.addresses().is_err() && !self.places.is_pod(addr);
         if keeps_source && entry != Entry::Host && addr == outcome.sent_from && !may_be_own {
             return Some(Fault::Hairpin { address: at });

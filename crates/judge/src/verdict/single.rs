@@ -1,6 +1,6 @@
 //! Single pods: clients that routes, rules or addresses of the node tell apart from its other pods.
 //!
-//! A typical pod stands for all others; these are judged beside it.
+//! A typical pod represents all others; these are judged as well.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,12 +22,12 @@ use kpx_node::net::{Cidr, Family};
 use kpx_node::node::agents::Agent;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
-/// How many of them are judged for one address: as many as the number of Services allows.
+/// The number of single pods to judge for one address; it is smaller with more Services.
 const FEWEST: usize = 2;
 const MOST: usize = 16;
 const OF_ALL_SERVICES: usize = 400;
 
-/// Pods that something tells apart.
+/// Pods that rules, routes or addresses tell apart from others.
 #[derive(Debug)]
 pub(super) struct Single {
     pub(super) pods: Vec<Source>,
@@ -36,7 +36,8 @@ pub(super) struct Single {
 }
 
 impl Judge<'_> {
-    /// Returns pods of this node that something tells apart, but for endpoints of `target` and the pod `typical`.
+    /// Returns pods of this node that differ from others in rules, routes or addresses, except endpoints of `target`
+    /// and the pod `typical`.
     pub(super) fn single_pods(
         &self,
         target: Target<'_>,
@@ -91,7 +92,7 @@ impl Judge<'_> {
             signs.entry(addr).or_default().extend(places);
         }
         let of = |pod: &Source| pod.addr.and_then(|addr| signs.get(&addr));
-        // What rules say of most pods, such as those of a network plugin for each of its pods, tells none apart.
+        // Rules about most pods, such as a network plugin's rules for each of its pods, single out none.
         let mut counts: HashMap<Option<&Signs>, usize> = HashMap::default();
         for pod in &pods {
             *counts.entry(of(pod)).or_default() += 1;
@@ -123,7 +124,8 @@ impl Judge<'_> {
         pods
     }
 
-    /// Returns whether NetworkPolicies restrict the pod with `addr`: it stands for no others, and what it may not do is meant.
+    /// Returns whether NetworkPolicies restrict the pod with `addr`. Such a pod stands for no others, and its limits are by
+    /// design.
     pub(super) fn is_restricted(&self, addr: IpAddr) -> bool {
         self.policed().get(&addr) == Some(&true)
     }
@@ -145,8 +147,8 @@ impl Judge<'_> {
         ))
     }
 
-    /// Returns this node's pods whose packets pass a chain that lets only those out which a NetworkPolicy allows, and whether that is in
-    /// force: a network plugin may have left it behind.
+    /// Returns this node's pods whose outgoing packets pass a chain for NetworkPolicies, and whether the chain is in force: a network
+    /// plugin may have left it behind.
     pub(super) fn policed(&self) -> &HashMap<IpAddr, bool> {
         self.policed.get_or_init(|| {
             let pods = Pods::of(self.node, &[]).running_here().into_iter();
@@ -170,7 +172,7 @@ impl Judge<'_> {
     }
 }
 
-/// What leads to a chain for the policies of a pod, and whether these are in force.
+/// The links and addresses that lead to chains for the policies of a pod, each with whether these are in force.
 #[derive(Default)]
 struct Policed {
     links: HashMap<String, bool>,
@@ -221,7 +223,7 @@ fn policed(node: &NodeSnapshot<'_>, family: Family) -> Policed {
     found
 }
 
-/// The rules that name an address, but for what they do with it.
+/// The rules that name an address, without their targets.
 pub(super) type Signs = BTreeSet<String>;
 
 /// Returns the single addresses in rules that are not kube-proxy's, in policy rules, and in routes that end packets, with the places of
@@ -359,14 +361,14 @@ pub(super) fn signs_inside(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
                 add(neighbour.address, "neighbour".to_owned());
             }
         }
-        // What another pod has, too, is on lo here.
+        // An address that another pod has, too, is on lo here.
         let on_lo = pod.by_link.iter().filter(|(_, link)| link == "lo");
         on_lo.for_each(|(addr, _)| add(*addr, "lo".to_owned()));
     }
     signs
 }
 
-/// Returns the members of the IP set called `name`, as far as they begin with an address.
+/// Returns the members of the IP set `name` that begin with an address.
 fn members<'n>(node: &'n NodeSnapshot<'_>, name: &str) -> impl Iterator<Item = Cidr> + 'n {
     let sets = node.ipset().ok();
     let mut sets = sets.into_iter().flat_map(|sets| &sets.sets);

@@ -1,4 +1,4 @@
-//! Endpoints of another workload than the one that a Service is for: its selector matches too much, or the wrong pods.
+//! Endpoints of the wrong workload: the selector of a Service matches too much, or the wrong pods.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use kpx_node::cluster::{Pod, Service, Workload};
 use kpx_node::net::Proto;
 use kpx_node::owner::PortName;
 
-/// A workload whose pods a Service selects and at whose port nothing listens, beside one that has the port.
+/// A workload whose pods a Service selects and at whose port nothing listens, with another workload that has the port.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stranger {
     /// The Service.
@@ -20,9 +20,9 @@ pub struct Stranger {
     pub selected: Workload,
     /// The workload whose pods have the port.
     pub meant: Workload,
-    /// Whether the selector matches the pods of that one, too.
+    /// Whether the selector matches the pods of the workload with the port, too.
     pub both: bool,
-    /// A label that of the two the pods of that one alone have, as `KEY=VALUE`.
+    /// A label that only the pods of that workload have, as `KEY=VALUE`.
     pub label: Option<String>,
 }
 
@@ -39,7 +39,7 @@ const GENERATED: [&str; 5] = [
 ];
 
 impl Judge<'_> {
-    /// Returns `fault`; one of an endpoint at which nothing listens with the workload that the Service is for instead, if it selects the
+    /// Returns `fault`. For an endpoint at which nothing listens, it names the workload that the Service is for, if the Service selects
     /// pods of another one.
     pub(super) fn with_stranger(&self, question: Question<'_>, mut fault: Fault) -> Fault {
         if let Fault::Obstacle(what) = &mut fault
@@ -57,8 +57,8 @@ impl Judge<'_> {
     }
 
     fn stranger(&self, name: &PortName, proto: Proto, at: SocketAddr) -> Option<Stranger> {
-        let is_it = |of: &&Service| {
-            *of.metadata.namespace == *name.namespace && *of.metadata.name == *name.name
+        let is_it = |service: &&Service| {
+            *service.metadata.namespace == *name.namespace && *service.metadata.name == *name.name
         };
         let service = self.node.services().ok()?.iter().find(is_it)?;
         let all = self.node.pods().ok()?;
@@ -98,7 +98,7 @@ impl Judge<'_> {
         others.dedup();
         let both = others.first()?.1;
         others.retain(|(_, is_selected)| *is_selected == both);
-        // Which of several it is for is not known.
+        // With several workloads, it is not known which one is meant.
         let [(meant, _)] = others.as_slice() else {
             return None;
         };

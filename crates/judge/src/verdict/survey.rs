@@ -38,7 +38,7 @@ pub struct Surveyed {
     pub left_to: Option<Box<str>>,
     /// Why it is unknown whether it works, although all of its connections that can be followed do.
     pub beyond: Option<String>,
-    /// Whether a load balancer with a name, which the evidence of a cluster never shows, is that reason.
+    /// Whether the reason is a load balancer with a name, which the evidence of a cluster never shows.
     pub has_hidden_balancer: bool,
 }
 
@@ -51,17 +51,17 @@ pub struct Brief {
     pub kind: Kind,
     /// The address and port.
     pub to: SocketAddr,
-    /// What happens to the connections.
+    /// The fate of the connections.
     pub fate: Fate,
     /// The share of them that certainly fail: 0 to 1.
     pub failing: f64,
     /// Why they fail, or why that is unknown.
     pub fault: Option<Fault>,
-    /// Why it is unknown whether they work, if it is, with what decides that.
+    /// The reason why it is unknown whether they work, if it is, with the condition that decides.
     pub doubt: Option<String>,
     /// Whether the Service's own settings keep the client out.
     pub by_design: bool,
-    /// What stops them on this node beside the rules of kube-proxy.
+    /// The barriers that stop them on this node.
     pub barriers: Vec<Barrier>,
 }
 
@@ -120,7 +120,7 @@ impl Surveyed {
         self.has_hidden_balancer && !self.is_open()
     }
 
-    /// Returns whether it is unknown what happens to some of the connections.
+    /// Returns whether the fate of some connections is unknown.
     fn is_open(&self) -> bool {
         let mut cells = self.cells.iter();
         self.cells.is_empty() || cells.any(|cell| cell.fate == Fate::Unknown)
@@ -264,7 +264,7 @@ pub struct Tally {
     pub total: usize,
     /// The number of those of which all connections work.
     pub works: usize,
-    /// Those of which all connections work, as `NAMESPACE/NAME`.
+    /// The Services of which all connections work, as `NAMESPACE/NAME`.
     #[serde(skip)]
     pub working: BTreeSet<String>,
     /// The Services whose connections fail.
@@ -275,13 +275,13 @@ pub struct Tally {
     pub restricted: Vec<String>,
     /// The Services of which something is not known.
     pub unknown: Vec<String>,
-    /// Those of them of which nothing but the load balancer is not known.
+    /// The unknown Services of which only the load balancer is unknown.
     #[serde(skip)]
     pub behind_balancers: usize,
-    /// Those of the restricted Services of which it is not known whether all others are served.
+    /// The restricted Services for which it is unknown whether all other clients are served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restricted_and_unknown: Vec<String>,
-    /// Whether the unknown Services are known to work but for single pods.
+    /// Whether the unknown Services work for all clients except single pods.
     #[serde(skip)]
     pub unknown_of_single: bool,
     /// The first reason why something is not known.
@@ -296,13 +296,13 @@ pub struct Tally {
 pub struct Failing {
     /// The Service, as `NAMESPACE/NAME`.
     pub service: String,
-    /// What happens to its connections.
+    /// The fate of its connections.
     pub fate: Fate,
     /// The clients whose connections fail.
     pub clients: Vec<Client>,
 }
 
-/// Returns why no connection from a pod of this node is among those from `clients`, if that is because the pods are not known.
+/// Returns why `clients` have no connection from a pod of this node, if the reason is that the pods are unknown.
 pub fn unasked(
     node: &NodeSnapshot<'_>,
     clients: impl IntoIterator<Item = Client>,
@@ -334,7 +334,8 @@ impl Tally {
             total: by_name.len(),
             ..Self::default()
         };
-        // Of several reasons, what was not read, and the first in the alphabet: names do not decide.
+        // Of several reasons: first data that was not read, then by alphabet, so that the order of names does not
+        // matter.
         let mut reasons = BTreeSet::new();
         tally.unknown_of_single = true;
         for (service, ports) in by_name {
@@ -462,7 +463,7 @@ impl Tally {
     }
 }
 
-/// Returns the first reason why it is not known whether a Service with these `ports` works, and whether it is of a fault that there may be.
+/// Returns the first reason why it is unknown whether a Service with these `ports` works, and whether it is a possible fault.
 fn doubt(ports: &[&Surveyed]) -> Option<(bool, String)> {
     let cells = ports.iter().flat_map(|port| &port.cells);
     let open = cells.filter(|cell| cell.fate == Fate::Unknown);
@@ -471,7 +472,7 @@ fn doubt(ports: &[&Surveyed]) -> Option<(bool, String)> {
     first.or_else(|| Some((false, beyond()?)))
 }
 
-/// Returns what keeps the fate of the connections of `cell` from being known, and whether that is a fault which there may be.
+/// Returns why the fate of the connections of `cell` is unknown, and whether the reason is a possible fault.
 fn in_doubt(cell: &Brief) -> Option<(bool, String)> {
     let doubt = cell.doubt.as_ref()?;
     Some(match cell.fault {

@@ -4,7 +4,7 @@
 //! addresses or redirect. So are those without a qdisc (tcx, netkit), which come first. Limits of rates are no doubt, as a queue
 //! without room is none.
 //!
-//! Bundles that are older than the item say nothing of them.
+//! Older bundles do not have this item.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ pub(super) struct Passage<'o> {
     inside: bool,
 }
 
-/// What keeps a packet.
+/// The obstacle that stops a packet.
 enum Met {
     /// It is dropped.
     Dropped(Obstacle),
@@ -189,7 +189,7 @@ impl Judge<'_> {
                 Does::Nothing => {}
                 Does::Pass if matched => break,
                 Does::Pass => may_pass = true,
-                // What passes it comes back to where it was.
+                // A packet that passes it returns to the same place.
                 Does::Redirect(to) if self.is_ifb(to) => {
                     if matched {
                         break;

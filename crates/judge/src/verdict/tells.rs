@@ -1,4 +1,4 @@
-//! Rules that tell the packets of a connection that is there from the one that opens it.
+//! Rules that treat packets of an established connection differently from the first one.
 
 use crate::trace::packet::tcp_flags;
 use crate::trace::{fits_state, tells_data};
@@ -9,7 +9,7 @@ use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
-/// Returns whether rules of others may treat packets of a connection that is there worse than those that open it.
+/// Returns whether rules of other software may treat packets of an established connection worse than first packets.
 pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
     let stores = [
         IptablesBackend::InUse,
@@ -36,8 +36,8 @@ pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
         })
 }
 
-/// Returns whether a statement of nft looks at the state or the mark of the connection, at the flags of TCP, or at the size, or writes
-/// what later packets find.
+/// Returns whether a statement of nft decides by the state or the mark of the connection, by the flags of TCP or by the size, or
+/// writes data that later packets find.
 fn asks_which(statement: &Statement) -> bool {
     fn is_asked(of: &Expr) -> bool {
         match of {
@@ -56,17 +56,19 @@ fn asks_which(statement: &Statement) -> bool {
         Statement::Match { left, .. } => is_asked(left),
         Statement::Vmap { key, .. } => is_asked(key),
         Statement::Mangle { value, .. } => is_asked(value),
-        // What the first packet adds to a set, later ones find there.
+        // Later packets find in a set what the first one adds to it.
         Statement::SetOp { .. } => true,
         _ => false,
     }
 }
 
-/// Returns whether a rule holds for one kind of packet alone, and may be worse for those of a connection that is there.
+/// Returns whether a rule matches only one of first and later packets, and may be worse for later ones.
 fn tells_rule(rule: &Rule<'_>) -> bool {
-    let holds = |of: &Match<'_>, state: u8, flags: u8| match of {
+    let holds = |matched: &Match<'_>, state: u8, flags: u8| match matched {
         Match::State { states, .. } => (states.value.0 & state != 0) != states.inverted,
-        Match::TcpFlags(of) => (flags & of.value.mask == of.value.set) != of.inverted,
+        Match::TcpFlags(matched) => {
+            (flags & matched.value.mask == matched.value.set) != matched.inverted
+        }
         Match::Conntrack(options) => fits_state(options, state == States::ESTABLISHED),
         _ => true,
     };
@@ -82,7 +84,7 @@ fn tells_rule(rule: &Rule<'_>) -> bool {
     };
     let is_good = matches!(target, Target::Accept | Target::Return);
     let leads_to_kube_proxy = matches!(target, Target::Jump(name) if name.starts_with("KUBE-"));
-    // What those before have left may stop them.
+    // State that earlier packets left may stop later ones.
     let is_asked = |matched: &Match<'_>| match matched {
         Match::Connmark(_) => true,
         Match::Unknown(text) => tells_data(text),

@@ -1,4 +1,4 @@
-//! Routes by a third node: one that sees only one direction of a connection, and whose kube-proxy drops what follows as invalid.
+//! Routes by a third node, which sees only one direction of a connection, so that its kube-proxy drops later packets as invalid.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -91,7 +91,8 @@ impl Judge<'_> {
         self.router.found(lookup).ok().flatten()
     }
 
-    /// Returns the route by which the reply leaves for a client that is reached otherwise, and the Node that is its next hop.
+    /// Returns the route by which the reply leaves through a third node, and the Node that is its next hop; the packets
+    /// of the client come another way.
     fn back_by_third_node(
         &self,
         question: Question<'_>,
@@ -107,7 +108,7 @@ impl Judge<'_> {
         let is_asymmetric = if self.peers().with_address(client).is_some() {
             self.is_next_to(client)
         } else {
-            // What comes from outside comes the way that the node itself takes there.
+            // Packets from outside come the way that the node itself takes there.
             let usual = self.router.found(Lookup::to(Asked::new(client, None)));
             usual
                 .ok()?
@@ -116,7 +117,7 @@ impl Judge<'_> {
         is_asymmetric.then_some((route, third, true))
     }
 
-    /// Returns the Node, and its address, to which `route` leads, if that is neither this one nor the Node of `end`.
+    /// Returns the Node, and its address, to which `route` leads, if it is neither this node nor the Node of `end`.
     fn third_node(&self, route: &Route, end: IpAddr) -> Option<(&str, IpAddr)> {
         let by = route.gateway?;
         let device = route.device.as_deref()?;
@@ -132,7 +133,7 @@ impl Judge<'_> {
             return false;
         }
         let addresses = self.node.addresses().map_or(&[][..], |all| &all.all);
-        let has_it = |of: &Address| !of.addr.is_host() && of.addr.contains(node);
+        let has_it = |address: &Address| !address.addr.is_host() && address.addr.contains(node);
         let mut its = addresses.iter().filter(|address| has_it(address));
         its.any(|address| !self.is_tunnel(&address.link))
     }

@@ -4,7 +4,7 @@ use super::judge::{Judge, Question};
 use super::{DEFAULT_TTL, Fault, Obstacle};
 use crate::trace::{Effect, Entry, Hop, Outcome, SENT_TTL};
 
-/// The most hops within a cluster: more than these, a packet needs for no endpoint.
+/// The most hops that a packet needs to any endpoint in a cluster.
 pub(super) const FEW_HOPS: u8 = 2;
 
 impl Judge<'_> {

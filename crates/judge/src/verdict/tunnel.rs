@@ -1,5 +1,5 @@
-//! Tunnels to other nodes: the addresses that Nodes announce for them, of which one that two Nodes have leads to neither; and the
-//! packets in which a tunnel carries those of pods, which pass the rules of the node as its own.
+//! Tunnels to other nodes: the addresses that Nodes announce for them (an address of two Nodes leads to neither), and the
+//! tunnel's own packets, which carry packets of pods and pass the rules of the node as its own.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -70,8 +70,8 @@ const AGENTS: &[&str] = &["kube-flannel", "flannel", "calico-node", "canal"];
 const OF_SWITCH: &[&str] = &["genev_sys_", "vxlan_sys_"];
 
 impl Judge<'_> {
-    /// Returns the fault of a packet to a pod of another node if rules of this one stop the packets of the tunnel to that node, or
-    /// from it, or may.
+    /// Returns the fault of a packet to a pod of another node if rules of this node stop, or may stop, the packets of the tunnel
+    /// to that node or from it.
     pub(super) fn stopped_tunnel(
         &self,
         question: Question<'_>,
@@ -106,7 +106,7 @@ impl Judge<'_> {
             entry: Entry::Outside,
             source: Some(peer),
             destination: own,
-            // Each side of VXLAN and Geneve sends from ports of its own; WireGuard answers to the port that it was asked from.
+            // Each side of VXLAN and Geneve sends from its own ports; WireGuard answers to the port of the request.
             established: proto == IPIP || tunnel.kind == "wireguard",
             ..leaves.clone()
         };
@@ -145,7 +145,7 @@ impl Judge<'_> {
         (other.metadata.name != own.metadata.name).then_some((own, other))
     }
 
-    /// Returns the fault of a packet between pods of two nodes that goes through flannel's VXLAN link if one end of it has another MAC
+    /// Returns the fault of a packet between pods of two nodes through flannel's VXLAN link, if one end of the link has another MAC
     /// address than its Node announces: the receiver discards it.
     pub(super) fn other_tunnel_mac(
         &self,
@@ -165,7 +165,7 @@ impl Judge<'_> {
             .flatten();
         let links = self.node.links().ok()?.all.iter();
         let of_name = |name: &str| links.clone().find(|link| link.name == name);
-        let is_vxlan = |of: &&Link| of.kind == "vxlan" && of.name.starts_with("flannel");
+        let is_vxlan = |link: &&Link| link.kind == "vxlan" && link.name.starts_with("flannel");
         let leaves = out.and_then(of_name).filter(is_vxlan);
         let comes = came.as_deref().and_then(of_name).filter(is_vxlan);
         let (link, far) = match (leaves, comes) {
@@ -278,7 +278,7 @@ impl Judge<'_> {
             let is_known = is_its || is_set || is_apart || is_routed;
             let by = addresses(other)
                 .into_iter()
-                .find(|of| Family::of(*of) == Family::of(address));
+                .find(|announced| Family::of(*announced) == Family::of(address));
             if !is_known
                 && by.is_some_and(|by| {
                     is_next(by) && is_next(address) && self.is_other_in_network(address, by)
@@ -369,8 +369,8 @@ impl Judge<'_> {
             .any(|address| self.places.own(address) == Some(name))
     }
 
-    /// Returns the fault of a packet to a pod of another Node that does not enter the tunnel which leads there, although the Nodes
-    /// announce one, or other routes lead to Nodes by it.
+    /// Returns the fault of a packet to a pod of another Node that does not enter the tunnel to that Node, although the Nodes
+    /// announce one, or other routes to Nodes use it.
     pub(super) fn off_tunnel(&self, outcome: &Outcome) -> Option<Fault> {
         if self.ends_here(outcome) {
             return None;
@@ -382,12 +382,12 @@ impl Judge<'_> {
         let gateway = outcome.gateway?;
         let links = &self.node.links().ok()?.all;
         let is_carried = self.is_tunnel(out) || addresses(other).contains(&gateway);
-        // Only a default route tells nothing of the pods.
+        // A default route alone says nothing about the pods.
         let route = self.router.found(Lookup::to(Asked::new(to, None))).ok()??;
         if is_carried || route.destination.prefix > 0 {
             return None;
         }
-        // Nothing but its plugin makes such a link.
+        // Only its plugin makes such a link.
         let is_made = |link: &&Link| {
             link.kind == "vxlan"
                 && ["flannel.", "vxlan.calico"]
@@ -400,8 +400,8 @@ impl Judge<'_> {
             Some(link.name.clone())
         };
         let direct = || {
-            let is_direct = |of: &Node| {
-                let kind = of.metadata.annotations.get(BACKEND_TYPE);
+            let is_direct = |node: &Node| {
+                let kind = node.metadata.annotations.get(BACKEND_TYPE);
                 kind.is_some_and(|kind| kind == "host-gw")
             };
             let mut its = addresses(other).into_iter();
@@ -440,7 +440,7 @@ impl Judge<'_> {
             .filter(|_| !self.ends_here(outcome))?;
         let gone = |family| self.home_gone_in(own, family);
         let family = Family::of(outcome.destination.0);
-        // A tunnel may carry packets of one family in those of the other.
+        // A tunnel may carry packets of one family in packets of the other.
         let is_carried = outcome.leaves_by().is_some_and(|link| self.is_tunnel(link));
         let gone = if is_carried {
             let has_one = |at: &IpAddr| gone(Family::of(*at)).is_none();
@@ -483,12 +483,12 @@ fn carrier<'l>(out: &str, links: &'l [Link]) -> Option<&'l Link> {
     if link.kind != "openvswitch" {
         return Some(link);
     }
-    let of_switch = |of: &&Link| OF_SWITCH.iter().any(|name| of.name.starts_with(name));
+    let of_switch = |link: &&Link| OF_SWITCH.iter().any(|name| link.name.starts_with(name));
     let mut all = links.iter().filter(of_switch);
     all.next().filter(|_| all.next().is_none())
 }
 
-/// Returns the protocol and the port of the packets in which `link` carries those of pods; `None` if they are not known.
+/// Returns the protocol and the port of the tunnel's packets at `link`; `None` if unknown.
 fn carried_by(link: &Link) -> Option<(Proto, u16)> {
     match link.kind.as_str() {
         "vxlan" | "geneve" | "wireguard" => {
@@ -525,13 +525,13 @@ fn tunnel_to(own: &Node, other: &Node, family: Family) -> Option<String> {
             all.find(|(_, annotation, _)| node.metadata.annotations.contains_key(*annotation))?;
         Some((*link).to_owned())
     };
-    let both = |of: &dyn Fn(&Node) -> Option<String>| {
-        of(own).filter(|link| Some(link) == of(other).as_ref())
+    let both = |find: &dyn Fn(&Node) -> Option<String>| {
+        find(own).filter(|link| Some(link) == find(other).as_ref())
     };
     both(&of_flannel).or_else(|| both(&of_calico))
 }
 
-/// What flannel announces of the end of its VXLAN tunnel.
+/// flannel's announcement of the end of its VXLAN tunnel.
 #[derive(Deserialize)]
 struct Vtep {
     /// The number of the network.

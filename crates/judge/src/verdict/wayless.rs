@@ -66,24 +66,24 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the fault of a packet that a route keeps at the node, or sends to a whole network, and that does not have its destination: without a
-    /// transparent socket, nothing takes it, and the kernel sends no answer from an address that it does not have.
+    /// Returns the fault of a packet that a route keeps at the node (or sends to a whole network) although the node does not have its
+    /// destination: without a transparent socket, nothing takes it, and the kernel sends no answer from an address that it does not have.
     pub(super) fn kept_by_route(&self, outcome: &Outcome) -> Option<Fault> {
         let to = outcome.destination.0;
         let is_kept = matches!(outcome.output, Link::None)
             || outcome.leaves_by() == Some("lo") && outcome.gateway.is_none();
-        let has_it = |of: &Address| of.addr.addr == to || of.broadcast == Some(to);
+        let has_it = |address: &Address| address.addr.addr == to || address.broadcast == Some(to);
         let here = &self.node.addresses().ok()?.all;
         if !is_kept || outcome.bridged || to.is_loopback() || here.iter().any(has_it) {
             return None;
         }
         let routes = &self.node.routes().ok()?.all;
-        let is_it = |of: &&Route| {
-            let keeps = match of.kind.as_str() {
-                "local" => !matches!(of.table.as_str(), "local" | "255"),
+        let is_it = |route: &&Route| {
+            let keeps = match route.kind.as_str() {
+                "local" => !matches!(route.table.as_str(), "local" | "255"),
                 kind => matches!(kind, "broadcast" | "multicast" | "anycast"),
             };
-            keeps && of.destination.contains(to)
+            keeps && route.destination.contains(to)
         };
         let route = routes.iter().find(is_it)?;
         Some(Fault::Obstacle(Box::new(Obstacle::KeptByRoute {
@@ -96,12 +96,13 @@ impl Judge<'_> {
         })))
     }
 
-    /// Returns the routing policy rule that leads to the table of `route`, if that is not one of the kernel's own.
+    /// Returns the routing policy rule that leads to the table of `route`, unless it is a table of the kernel's own.
     pub(super) fn rule_to(&self, route: &Route) -> Option<&PolicyRule> {
         let is_default = matches!(route.table.as_str(), "main" | "254" | "default" | "253");
         let mut rules = self.node.rules().ok()?.all.iter();
-        let leads_there =
-            |of: &&PolicyRule| of.family == route.family && of.table.as_ref() == Some(&route.table);
+        let leads_there = |rule: &&PolicyRule| {
+            rule.family == route.family && rule.table.as_ref() == Some(&route.table)
+        };
         rules.find(leads_there).filter(|_| !is_default)
     }
 
@@ -115,8 +116,8 @@ impl Judge<'_> {
         let sysctl = self.node.sysctl().ok()?;
         let own = self.places.object().map(addresses).unwrap_or_default();
         let is_here = self.places.is_pod_here(to) == Some(true);
-        let leads = |of: &&Address| {
-            let at = of.addr.addr;
+        let leads = |address: &&Address| {
+            let at = address.addr.addr;
             at.is_ipv4()
                 && if is_here {
                     self.places.is_pod_here(at) == Some(true)
@@ -125,7 +126,8 @@ impl Judge<'_> {
                 }
         };
         let is_off = |link: &&str| {
-            let has_address = |of: &Address| of.link == **link && of.addr.addr.is_ipv6();
+            let has_address =
+                |address: &Address| address.link == **link && address.addr.addr.is_ipv6();
             sysctl.get(&disable_ipv6_of(link)) == Some("1") && !all.iter().any(has_address)
         };
         let mut links = all
@@ -136,7 +138,7 @@ impl Judge<'_> {
         // One setting of all links turns it off at each.
         let has_none = all
             .iter()
-            .all(|of| of.addr.addr.is_ipv4() || of.addr.addr.is_loopback());
+            .all(|assigned| assigned.addr.addr.is_ipv4() || assigned.addr.addr.is_loopback());
         let is_of_all = has_none && sysctl.get(&disable_ipv6_of("all")) == Some("1");
         Some(if is_of_all { "all" } else { link }.to_owned())
     }
@@ -145,10 +147,10 @@ impl Judge<'_> {
     fn lacks_main(&self, to: IpAddr) -> Option<bool> {
         let family = Family::of(to);
         let routes = &self.node.routes().ok()?.all;
-        let leads = |of: &&Route| of.family == family && of.destination.contains(to);
-        let ends = |of: &Route| {
+        let leads = |route: &&Route| route.family == family && route.destination.contains(to);
+        let ends = |route: &Route| {
             matches!(
-                of.kind.as_str(),
+                route.kind.as_str(),
                 "blackhole" | "unreachable" | "prohibit" | "throw"
             )
         };
@@ -181,10 +183,10 @@ impl Judge<'_> {
             return None;
         }
         let routes = &self.node.routes().ok()?.all;
-        let is_default = |of: &Route| {
-            of.family == Family::V6
-                && of.destination.prefix == 0
-                && matches!(of.kind.as_str(), "unicast" | "")
+        let is_default = |route: &Route| {
+            route.family == Family::V6
+                && route.destination.prefix == 0
+                && matches!(route.kind.as_str(), "unicast" | "")
         };
         if routes.iter().any(is_default) {
             return None;

@@ -1,9 +1,9 @@
 //! Policies of IPsec: each packet asks them when it is routed out, forwarded or taken in, and so does its reply.
 //!
-//! Sources: `xfrm_policy.c`, `ip_forward.c`, `nf_nat_core.c` and `nf_nat_proto.c` of Linux 5.10 to 6.18. What a packet is asked for
-//! before it is forwarded or taken in are its addresses as it came; before it goes out, those that it has by then.
+//! Sources: `xfrm_policy.c`, `ip_forward.c`, `nf_nat_core.c` and `nf_nat_proto.c` of Linux 5.10 to 6.18. Before a packet is
+//! forwarded or delivered, policies see the addresses that it came with; before it goes out, its current ones.
 //!
-//! Bundles that are older than the item say nothing of them.
+//! Older bundles do not have this item.
 
 use std::net::IpAddr;
 
@@ -26,12 +26,12 @@ struct Asks<'o> {
     output: Option<&'o str>,
 }
 
-/// What the policies do to a packet.
+/// The effect of the policies on a packet.
 #[derive(Debug, Default)]
 struct Answer<'n> {
-    /// The policies that drop it, each once those before are removed.
+    /// The policies that drop it: each drops it once the policies before are removed.
     blocked: Vec<&'n Policy>,
-    /// The first policy of which it is not known what it does.
+    /// The first policy with an unknown effect.
     unsure: Option<&'n Policy>,
 }
 
@@ -193,8 +193,8 @@ impl Judge<'_> {
             IpAddr::V4(_) => "ipv4",
             IpAddr::V6(_) => "ipv6",
         };
-        let is_on = |of: &str| {
-            let key = format!("net.{family}.conf.{of}.{name}");
+        let is_on = |device: &str| {
+            let key = format!("net.{family}.conf.{device}.{name}");
             sysctl.get(&key) == Some("1")
         };
         is_on("all") || is_on(&link.replace('.', "/"))
@@ -213,7 +213,7 @@ fn matches(policy: &Policy, proto: Proto, asks: Asks<'_>) -> Option<bool> {
         (Some(of), Some(link)) => Some(of == link),
         (Some(_), None) => None,
     };
-    // Of a mark that only some packets have, kpx does not know whether these are among them.
+    // If only some packets have a mark, kpx does not know whether these have it.
     let mark = match policy.mark {
         None | Some((_, 0)) => Some(true),
         Some(_) => None,

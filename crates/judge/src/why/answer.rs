@@ -22,7 +22,7 @@ use kpx_node::node::pod_networks::PodNetwork;
 use kpx_node::owner::EndpointState;
 use kpx_node::words::number_of;
 
-/// What no evidence of a node shows.
+/// Topics that no evidence of a node shows.
 const UNSEEN: &[&str] = &[
     "MTU",
     "the network plugin's own path",
@@ -30,10 +30,10 @@ const UNSEEN: &[&str] = &[
     "the application",
 ];
 
-/// What else is not seen unless connections are followed to other nodes.
+/// Data that is missing unless connections are followed to other nodes.
 const OTHER_NODES: &str = "other nodes";
 
-/// Evidence that a node may lack without a word about it elsewhere, and what it would show.
+/// Items whose absence nothing else reports, and what each would show.
 const MAY_LACK: &[(Item, &str)] = &[
     (Item::NeighbourTable, "neighbours"),
     (Item::Rules, "routing policy rules"),
@@ -42,13 +42,13 @@ const MAY_LACK: &[(Item, &str)] = &[
     (Item::Bpf, "programs of eBPF"),
 ];
 
-/// Returns what the evidence of `node` does not show.
+/// Returns the gaps in the evidence of `node`.
 pub(super) fn unseen(node: &NodeSnapshot<'_>) -> Vec<String> {
     let always = UNSEEN.iter().chain([&OTHER_NODES]).copied();
     always.chain(lacking(node)).map(str::to_owned).collect()
 }
 
-/// Returns what the evidence of `node` would show of connections if it had been read: nothing else says that it was not.
+/// Returns the facts about connections that missing items of `node` would have shown. Nothing else reports these items.
 pub fn lacking(node: &NodeSnapshot<'_>) -> Vec<&'static str> {
     let lacks = |item| {
         node.evidence()
@@ -78,7 +78,7 @@ pub fn unseen_balancers(node: &NodeSnapshot<'_>) -> Option<&'static str> {
     any.then_some("load balancers outside the node")
 }
 
-/// Returns whether it is known of each link with an IPv4 address whether packets from it are forwarded.
+/// Returns whether the forwarding of each link with an IPv4 address is known.
 fn knows_forwarding(node: &NodeSnapshot<'_>) -> bool {
     let (Ok(sysctl), Ok(addresses)) = (node.sysctl(), node.addresses()) else {
         return true;
@@ -95,7 +95,8 @@ fn knows_forwarding(node: &NodeSnapshot<'_>) -> bool {
     })
 }
 
-/// Returns the connections of `paths` that exceed a limit, as what is not followed: one connection exceeds none.
+/// Returns the limits on the connections of `paths`, as a note of what was not followed: one connection exceeds no
+/// limit.
 pub(super) fn beyond_limits(paths: &[Path]) -> BTreeSet<String> {
     let outcomes = paths.iter().flat_map(|path| &path.cell.outcomes);
     let exceeded =
@@ -119,7 +120,7 @@ pub struct Answer {
     /// The same, as a type.
     #[serde(skip)]
     pub found: Option<ServiceRef>,
-    /// What happens to the connections that were asked about.
+    /// The fate of the connections in question.
     pub fate: Fate,
     /// The answer in one sentence, without a full stop.
     pub sentence: String,
@@ -137,15 +138,15 @@ pub struct Answer {
     /// The other nodes to which connections go, if states of other nodes are given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<Beside>,
-    /// What holds beside the answer: endpoints that kube-proxy omits on purpose.
+    /// Notes besides the answer: endpoints that kube-proxy omits on purpose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Data that is missing.
     pub unknown: Vec<String>,
-    /// Why no connection from a pod is followed, if none is for want of an address.
+    /// The reason why no connection from a pod is followed, if no pod address is known.
     #[serde(skip)]
     pub(super) unasked: Option<String>,
-    /// What no evidence of a node shows.
+    /// Topics that no evidence of a node shows.
     pub unseen: Vec<String>,
 }
 
@@ -155,7 +156,7 @@ pub struct Answer {
 pub struct Beside {
     /// The node.
     pub node: String,
-    /// Why connections were not followed to it, if they were not.
+    /// The reason why connections were not followed to it, if they were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unread: Option<String>,
 }
@@ -174,14 +175,14 @@ pub struct Broken {
     pub by_design: bool,
     /// The Service port, or the Service if several ports are affected.
     pub subject: String,
-    /// The node on which it is, if that is another one than the node that was asked.
+    /// The node of the cause, if it is not the node that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// The clients whose connections fail.
     pub from: Vec<Client>,
     /// The addresses at which they fail.
     pub to: Vec<String>,
-    /// Time since when it is so, if known.
+    /// Time since which the cause exists, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// Owner of the rules at fault.
@@ -189,13 +190,13 @@ pub struct Broken {
     pub owner: Option<String>,
     /// The cause as one sentence.
     pub sentence: String,
-    /// What breaks the connections, without saying which.
+    /// The reason, without the connections.
     #[serde(skip)]
     pub reason: String,
     /// The fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Fix>,
-    /// What helps until the fix is done.
+    /// A remedy until the fix is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meanwhile: Option<Fix>,
 }
@@ -239,8 +240,8 @@ impl Broken {
         }
     }
 
-    /// Returns the key that causes are sorted by: those that surely break the Service first, then what is not by design, then
-    /// what fails for pods, and for the most kinds of clients, then the earliest.
+    /// Returns the sort key of causes: certain causes first, then causes that are not by design, then those that concern
+    /// pods, then those that concern the most kinds of clients, then the earliest.
     pub(super) fn rank(&self) -> (Degree, bool, Reverse<bool>, Reverse<usize>, u8) {
         // Without clients, it is about all of them.
         let (of_pods, clients) = match self.from.len() {
@@ -297,7 +298,7 @@ impl Answer {
         } else {
             Fate::of_all(self.paths.iter().map(|path| path.fate))
         };
-        let is_unseen = |of: &Broken| matches!(of.cause, Cause::Balancer { .. });
+        let is_unseen = |broken: &Broken| matches!(broken.cause, Cause::Balancer { .. });
         if self.fate == Fate::Works && self.causes.iter().any(is_unseen) {
             self.fate = Fate::Unknown;
         }
@@ -321,19 +322,19 @@ impl Answer {
         self.causes.first().filter(|_| self.fate != Fate::Works)
     }
 
-    /// Returns the causes that the sentence does not tell.
+    /// Returns the causes that the sentence does not name.
     pub fn further(&self) -> &[Broken] {
         &self.causes[usize::from(self.told().is_some())..]
     }
 
-    /// Returns which connections another cause than `first` breaks, as the end of its sentence.
+    /// Returns the connections that another cause than `first` breaks, as the end of its sentence.
     fn others_than(&self, first: &Broken) -> String {
         if first.from.is_empty() || first.degree != Degree::Breaks {
             return String::new();
         }
-        let is_other = |of: &Client| {
-            let is_pod = *of == Client::Single && first.from.contains(&Client::Pod);
-            !is_pod && !first.from.contains(of)
+        let is_other = |client: &Client| {
+            let is_pod = *client == Client::Single && first.from.contains(&Client::Pod);
+            !is_pod && !first.from.contains(client)
         };
         let causes = self.causes.iter().filter(|cause| {
             cause.degree == Degree::Breaks && !cause.by_design && cause.fix != first.fix
@@ -366,7 +367,7 @@ impl Answer {
             )
         });
         let ready: BTreeSet<SocketAddr> = ready.map(|endpoint| endpoint.address).collect();
-        // What is sent to an endpoint itself shows nothing of the Service's rules, unless that is asked.
+        // A connection to an endpoint itself says nothing about the Service's rules, unless the endpoint is the target.
         let is_through = |path: &&Path| path.kind != Kind::Endpoint;
         let is_asked = !self.paths.iter().any(|path| is_through(&path));
         let through = self
@@ -395,7 +396,7 @@ impl Answer {
             // Its own process chooses an endpoint.
             (0, Some(_)) => "its endpoints".to_owned(),
             (count, _) if count == ready.len() => number_of(count, "endpoint"),
-            // Whoever asks for endpoints asks for no others.
+            // If endpoints are asked for, only these are judged.
             (1..=3, _) if is_asked => {
                 let reached: Vec<_> = reached.iter().map(ToString::to_string).collect();
                 format!("endpoint {}", listed(&reached))
@@ -428,7 +429,7 @@ impl Beside {
     }
 }
 
-/// Returns the other nodes to which the connections of `paths` go, as far as states of other nodes are given.
+/// Returns the other nodes to which the connections of `paths` go, if states of other nodes are given.
 fn beside(paths: &[Path]) -> Vec<Beside> {
     let mut all = BTreeSet::new();
     let mut left: Vec<&Cell> = paths.iter().map(|path| &path.cell).collect();

@@ -146,7 +146,7 @@ pub(super) fn find<'s>(
             name,
             port,
         } => {
-            let is_named = |of: &&Service| of.metadata.name == *name;
+            let is_named = |service: &&Service| service.metadata.name == *name;
             let mut named = services.iter().filter(is_named);
             let service = named.find(|service| service.metadata.namespace == *namespace);
             let service = service.ok_or_else(|| Cause::NoService {
@@ -166,10 +166,11 @@ pub(super) fn find<'s>(
             by_node_port(services, *number).ok_or(Cause::NoNodePort { port: *number })
         }
         Asked::Address(addr, port) => {
-            let has = |of: &&Service| owner::addresses(of).iter().any(|(_, at)| at == addr);
-            // What is left to a load balancer is an address of the Service, too.
-            let is_balancers = |of: &&Service| {
-                let mut ingress = of.status.load_balancer.ingress.iter();
+            let has =
+                |service: &&Service| owner::addresses(service).iter().any(|(_, at)| at == addr);
+            // An address that kube-proxy leaves to a load balancer is an address of the Service, too.
+            let is_balancers = |service: &&Service| {
+                let mut ingress = service.status.load_balancer.ingress.iter();
                 let is_it = |text: &String| text.parse() == Ok(*addr);
                 ingress.any(|at| at.ip.as_ref().is_some_and(is_it))
             };
@@ -219,7 +220,13 @@ fn select<'s>(service: &'s Service, only: Option<Only>, word: &str) -> Result<Fo
 
 /// Returns the Service with NodePort `number`.
 fn by_node_port(services: &[Service], number: u16) -> Option<Found<'_>> {
-    let has = |of: &&Service| of.spec.ports.iter().any(|p| p.node_port == Some(number));
+    let has = |service: &&Service| {
+        service
+            .spec
+            .ports
+            .iter()
+            .any(|p| p.node_port == Some(number))
+    };
     Some(Found {
         service: services.iter().find(has)?,
         only: Some(Only::NodePort(number)),
@@ -244,8 +251,12 @@ fn by_endpoint<'s>(
     };
     slices.iter().filter(is_at).find_map(|slice| {
         let owner = slice.service()?;
-        let is_owner =
-            |of: &&Service| (of.metadata.namespace.as_str(), of.metadata.name.as_str()) == owner;
+        let is_owner = |service: &&Service| {
+            (
+                service.metadata.namespace.as_str(),
+                service.metadata.name.as_str(),
+            ) == owner
+        };
         Some(Found {
             service: services.iter().find(is_owner)?,
             only: Some(Only::Endpoint(addr, port)),

@@ -62,13 +62,13 @@ const ANNOUNCERS: &[&str] = &[
 /// Parts of the names of DaemonSets and pods of the speakers of `MetalLB`.
 const SPEAKERS: &[&str] = &["speaker", "metallb"];
 
-/// The label of Nodes that load balancers leave out: `MetalLB` announces nothing on them.
+/// The label of Nodes that load balancers exclude: `MetalLB` announces nothing on them.
 const LEFT_OUT: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// The option with which the speaker of `MetalLB` ignores that label.
 const IGNORES: &str = "--ignore-exclude-lb";
 
-/// Returns that `MetalLB` alone announces addresses, and all Nodes are left out.
+/// Returns that only `MetalLB` announces addresses, and all Nodes are excluded.
 fn all_left_out(node: &NodeSnapshot<'_>) -> Option<String> {
     let is_one = |name: &str| SPEAKERS.iter().any(|speaker| name.contains(speaker));
     let sets = node.daemon_sets().map_or(&[][..], Vec::as_slice).iter();
@@ -80,13 +80,13 @@ fn all_left_out(node: &NodeSnapshot<'_>) -> Option<String> {
         .collect();
     let ignores = |spec: &PodSpec| {
         let mut containers = spec.containers.iter();
-        containers.any(|of| of.args.iter().any(|arg| arg.starts_with(IGNORES)))
+        containers.any(|container| container.args.iter().any(|arg| arg.starts_with(IGNORES)))
     };
     let nodes = node.nodes().ok()?;
     let is_left_out = !nodes.is_empty()
         && nodes
             .iter()
-            .all(|of| of.metadata.labels.contains_key(LEFT_OUT));
+            .all(|node| node.metadata.labels.contains_key(LEFT_OUT));
     let is_metallb = !found.is_empty()
         && found
             .iter()
@@ -104,8 +104,7 @@ fn is_announcer(name: &str) -> bool {
     ANNOUNCERS.iter().any(|announcer| name.contains(announcer))
 }
 
-/// Returns that nothing is known to announce the addresses of the load balancer of `service` that are in a network of the node, which
-/// is called `name`.
+/// Returns that nothing is known to announce the load balancer's addresses of `service` in a network of the node `name`.
 pub(super) fn unannounced(
     service: &Service,
     node: &NodeSnapshot<'_>,

@@ -40,7 +40,7 @@ pub(super) struct Blame {
     pub(super) cause: Cause,
     pub(super) degree: Degree,
     pub(super) since: Option<Time>,
-    /// The node on which it is, if that is not the node that is asked.
+    /// The node of the cause, if it is not the node that is asked.
     pub(super) there: Option<String>,
 }
 
@@ -80,7 +80,8 @@ impl Look<'_> {
         for far in failing_there(cell) {
             let of_node = self.there.iter().flat_map(|there| there.causes(far));
             for blame in of_node {
-                let is_same = |of: &Blame| of.cause == blame.cause && of.there == blame.there;
+                let is_same =
+                    |known: &Blame| known.cause == blame.cause && known.there == blame.there;
                 if !blames.iter().any(is_same) {
                     blames.push(blame);
                 }
@@ -128,8 +129,8 @@ impl Look<'_> {
         (blames, repairs)
     }
 
-    /// Returns why the connections of `cell` fail, which no repair in a simulation helps: what kube-proxy's process does with
-    /// connections, and on which ports it listens, is not programmed.
+    /// Returns why the connections of `cell` fail although no repair in the simulation helps: the simulation does not cover
+    /// how kube-proxy's process handles connections, and on which ports it listens.
     fn without_repair(&self, service: &Service, target: Target<'_>, cell: &Cell) -> Vec<Blame> {
         let (port, family) = (target.port, target.family());
         let known = self
@@ -150,7 +151,7 @@ impl Look<'_> {
             return vec![lacking()];
         }
         if !ends.iter().all(|end| *end == Some(AtProcess::Unheard)) {
-            // Without its mode, what kube-proxy would write is not known.
+            // Without its mode, the rules of kube-proxy are unknown.
             if is_lacking && self.node.configured_mode().is_err() {
                 return vec![lacking()];
             }
@@ -179,11 +180,12 @@ impl Look<'_> {
 
     /// Returns the cause of connections to `port` that no known repair helps.
     fn unexplained(&self, service: &Service, port: &Port, cell: &Cell) -> Cause {
-        let is_unserved = |of: &Fault| matches!(of, Fault::Untranslated { again: false, .. });
+        let is_unserved = |fault: &Fault| matches!(fault, Fault::Untranslated { again: false, .. });
         let faults = cell.verdict.faults();
-        // Where the rules cannot be compared, one that leads to no endpoint is as old as a kube-proxy that writes none.
-        let is_outdated = |of: &Fault| {
-            self.diff.is_err() && matches!(of, Fault::NoEndpoint { .. } | Fault::NoPod { .. })
+        // If the rules cannot be compared, a rule that leads to no endpoint dates from before kube-proxy stopped
+        // writing.
+        let is_outdated = |fault: &Fault| {
+            self.diff.is_err() && matches!(fault, Fault::NoEndpoint { .. } | Fault::NoPod { .. })
         };
         if faults
             .first()
@@ -212,11 +214,11 @@ impl Look<'_> {
                     .services
                     .iter()
                     .flat_map(|service| owner::ports_of(service, &[], None));
-                let serves = |of: &Port| {
-                    let mut addresses = of.addresses.iter();
-                    of.proto == port.proto
-                        && (of.node_port == Some(address.port())
-                            || of.port == Some(address.port())
+                let serves = |other: &Port| {
+                    let mut addresses = other.addresses.iter();
+                    other.proto == port.proto
+                        && (other.node_port == Some(address.port())
+                            || other.port == Some(address.port())
                                 && addresses.any(|(_, at)| *at == address.ip()))
                 };
                 let other = ports.find(serves)?;
@@ -290,8 +292,8 @@ impl Look<'_> {
             return None;
         };
         let meta = &service.metadata;
-        let is_other = |of: &&Service| {
-            of.metadata.name != meta.name || of.metadata.namespace != meta.namespace
+        let is_other = |service: &&Service| {
+            service.metadata.name != meta.name || service.metadata.namespace != meta.namespace
         };
         let others = self.services.iter().filter(is_other);
         let mut ports = others.flat_map(|service| owner::ports_of(service, &[], None));
@@ -461,7 +463,7 @@ impl Look<'_> {
             },
             What::PodRoute(fault) => {
                 let cause = pod_route(fault)?;
-                // The way to an endpoint that is only assumed is no cause to report: there is none to reach.
+                // The way to an assumed endpoint is no cause to report: the endpoint does not exist.
                 let assumed = self.new_endpoint(target.family());
                 let is_assumed = |backend: &SocketAddr| backend.ip() == assumed;
                 match &cause {
@@ -522,7 +524,7 @@ impl Look<'_> {
             _ => None,
         });
         let found: Vec<_> = foreign.collect();
-        // A translation to an address that cannot answer fails with the rule and is a question without it.
+        // A translation to an address that cannot answer fails with the rule; without the rule the result is unknown.
         let translation = path
             .cell
             .outcomes
@@ -550,13 +552,13 @@ impl Look<'_> {
         let faults = cell.verdict.faults();
         let left = faults
             .iter()
-            .find(|of| matches!(of, Fault::Leftover { .. }))?;
+            .find(|fault| matches!(fault, Fault::Leftover { .. }))?;
         let flow = &cell.flow;
         let known = self.node.addresses().ok()?;
         let is_own = known
             .all
             .iter()
-            .any(|of| of.addr.addr == flow.destination && of.link != DUMMY);
+            .any(|own| own.addr.addr == flow.destination && own.link != DUMMY);
         let is_it = |addr: Option<IpAddr>, port: Option<u16>| {
             port == Some(flow.port) && addr.map_or(is_own, |addr| addr == flow.destination)
         };
@@ -681,7 +683,7 @@ impl Look<'_> {
             })
     }
 
-    /// Returns that kube-proxy takes the pod that `cell` asks for a machine outside, by what `detector` looks for.
+    /// Returns that kube-proxy takes the pod that `cell` asks for a machine outside, because of `detector`.
     fn undetected(&self, cell: &Cell, detector: &Detector) -> Cause {
         let setting = match detector {
             Detector::Cidr(range) => match cell.flow.source {
@@ -724,7 +726,7 @@ impl Look<'_> {
         })
     }
 
-    /// Returns that kube-proxy runs with a name that is not its Node's, so that no endpoint is local to it, if the doctor found that.
+    /// Returns the doctor's finding that kube-proxy runs with a name that is not its Node's, so that no endpoint is local to it.
     pub(super) fn misnamed(&self) -> Option<Idle> {
         let finding = self.failed("KP11")?;
         Some(Idle {
@@ -744,7 +746,7 @@ impl Look<'_> {
         })
     }
 
-    /// Returns the same if `change` follows from it: what kube-proxy writes for local endpoints alone.
+    /// Returns the same if `change` follows from it: an object that kube-proxy writes for local endpoints alone.
     fn misnamed_for(&self, change: &Change) -> Option<Idle> {
         let services = &self.failed("KP11")?.services;
         let is_of = |name: &str| services.iter().any(|service| service.to_string() == name);
@@ -762,9 +764,9 @@ impl Look<'_> {
     /// Returns the type of the route to just `range` that ends packets, if there is one.
     fn ending_route(&self, range: Cidr) -> Option<&str> {
         let routes = &self.node.routes().ok()?.all;
-        let ends = |of: &&Route| {
+        let ends = |route: &&Route| {
             let kinds = ["blackhole", "unreachable", "prohibit"];
-            of.destination.normal() == range.normal() && kinds.contains(&of.kind.as_str())
+            route.destination.normal() == range.normal() && kinds.contains(&route.kind.as_str())
         };
         routes.iter().find(ends).map(|route| route.kind.as_str())
     }
@@ -819,12 +821,12 @@ impl Look<'_> {
 
     fn rules(&self, changes: &[&Change], family: Family) -> Option<Cause> {
         let first = changes.first()?;
-        // That of both families is the time of the answer as long as kube-proxy is healthy.
+        // The time of both families is the time of the answer as long as kube-proxy is healthy.
         let health = self.node.health().ok();
         let own = health.and_then(|health| health.status.get(&family.to_string()));
         let synced = own.and_then(|own| own.last_updated.as_deref()?.parse().ok());
         let (reason, known_fix) = self.known_cause(first).unwrap_or_default();
-        // What the doctor says explains all differences, and when kube-proxy last wrote.
+        // The doctor's reason explains all differences, and when kube-proxy last wrote.
         let is_explained = reason.is_some();
         Some(Cause::Rules {
             difference: reason.unwrap_or_else(|| mismatch::in_words(first)),
@@ -851,14 +853,14 @@ impl Look<'_> {
     /// Returns why kube-proxy does not write rules of `family`, if the doctor found that.
     pub(super) fn idle(&self, family: Family) -> Option<Idle> {
         let (check, reason, fix) = idle_proxy(&self.outcomes, family)?;
-        // It writes what it knows of Services again and again, or rules of another mode.
+        // It writes its outdated Services again and again, or rules of another mode.
         let takes_back = [proxy_log::Kind::Watch, proxy_log::Kind::Fallback];
         let is_vain = self
             .node
             .proxy_log()
             .is_ok_and(|log| log.has(&takes_back) || log.refuses_all())
             || check.id == "KP17";
-        // What the kernel lacks, kpx lacks, too.
+        // Modules that the kernel lacks, kpx lacks, too.
         let lacks_modules = self
             .outcomes
             .iter()
@@ -872,20 +874,23 @@ impl Look<'_> {
         })
     }
 
-    /// Returns that kube-proxy cannot open the port of which `change` is a rule, if the doctor found that: it then writes none for it.
+    /// Returns the doctor's finding that kube-proxy cannot open the port of the rule in `change`: it then writes none for it.
     fn unopened(&self, change: &Change, family: Family) -> Option<Idle> {
         let (name, want) = (change.service.as_deref()?, change.want()?);
-        let is_it = |of: &&Finding| {
-            let number = match &of.about {
+        let is_it = |finding: &&Finding| {
+            let number = match &finding.about {
                 Subject::NodePort { number, .. } => Some(*number),
                 Subject::ServiceAddress { port, .. } => *port,
                 _ => None,
             };
-            let is_of = of.ties.family.is_none_or(|own_family| own_family == family);
+            let is_of = finding
+                .ties
+                .family
+                .is_none_or(|own_family| own_family == family);
             let is_port = number.is_some_and(|number| want.contains(&number.to_string()));
             is_of
                 && is_port
-                && of
+                && finding
                     .services
                     .iter()
                     .any(|service| service.to_string() == *name)
@@ -904,8 +909,8 @@ impl Look<'_> {
         })
     }
 
-    /// Returns what the doctor knows of the cause of `change`, in words if they are better than what differs, and its fix: kube-proxy
-    /// is about to write it, has a bug that loses it, or another tool has broken the rule.
+    /// Returns the doctor's cause of `change`, in words if they are better than the difference itself, and its fix: kube-proxy is
+    /// about to write the change, has a bug that loses it, or another tool has broken the rule.
     fn known_cause(&self, change: &Change) -> Option<(Option<String>, Option<Fix>)> {
         if let Object::IptablesRule {
             table, chain, rule, ..
@@ -924,8 +929,9 @@ impl Look<'_> {
             return Some((Some(flushed.message.clone()), flushed.fix.clone()));
         }
         let name = change.service.as_ref()?;
-        let is_it = |of: &&Finding| {
-            of.services
+        let is_it = |finding: &&Finding| {
+            finding
+                .services
                 .iter()
                 .any(|service| service.to_string() == **name)
         };
@@ -944,7 +950,7 @@ impl Look<'_> {
                 let (cause, of) = root(&self.outcomes, check, finding)?;
                 match cause.id {
                     "KB01" => Some((None, of.fix.clone())),
-                    // What removed it would remove it again.
+                    // The program that removed it would remove it again.
                     "DV06" => Some((Some(of.message.clone()), of.fix.clone())),
                     _ => None,
                 }
@@ -970,18 +976,18 @@ impl Look<'_> {
                 CheckOutcome::Fail(findings) => Some(findings),
                 _ => None,
             });
-        let is_it = |of: &&Finding| {
+        let is_it = |finding: &&Finding| {
             change
                 .service
                 .as_ref()
-                .is_none_or(|name| of.subject == *name)
+                .is_none_or(|name| finding.subject == *name)
         };
         findings.find_map(|all| all.iter().find(is_it)?.fix.clone())
     }
 
     fn foreign(&self, hop: &Hop, cell: &Cell) -> Cause {
         let faults = cell.verdict.faults();
-        // A jump is the cause where several rules behind it are: the first one that ends packets says more.
+        // `hop` is a jump if several rules behind it end packets: the first of these rules says more.
         let is_jump = matches!(hop.effect, Effect::Jump { .. } | Effect::Goto { .. });
         let mut ways = cell.outcomes.iter().zip(&cell.verdict.ways);
         let hop = ways
@@ -999,7 +1005,7 @@ impl Look<'_> {
             _ => None,
         };
         let rule = mismatch::short(&hop.rule);
-        let is_on = |of: &Outcome| of.hops.iter().any(|other| **other == *hop);
+        let is_on = |outcome: &Outcome| outcome.hops.iter().any(|other| **other == *hop);
         let there = cell.arrival.iter().flat_map(|arrival| &arrival.replies);
         let here = cell
             .verdict
@@ -1024,7 +1030,7 @@ impl Look<'_> {
         };
         let by = By::new(rule_of, why::maker(hop), self.node);
         let mut by = by.of_families([family], self.node);
-        // A rule that the packets come to once another one lets them pass is on no way yet.
+        // A rule behind another one that ends packets is on no way yet.
         let next = cell.outcomes.first().filter(|_| which.is_none());
         let first = cell.outcomes.iter().find(|outcome| is_on(outcome));
         if let Some(first) = first.or(next) {
@@ -1229,7 +1235,7 @@ fn ends_at_process(cell: &Cell) -> Vec<Option<AtProcess>> {
     failing(cell).iter().map(end).collect()
 }
 
-/// Returns whether two lists of sets repair the same.
+/// Returns whether two lists of sets make the same repairs.
 fn same(a: &Sets, b: &Sets) -> bool {
     let repairs = |sets: &Sets| -> Vec<Repair> {
         sets.iter()

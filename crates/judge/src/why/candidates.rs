@@ -1,6 +1,6 @@
-//! What may keep a connection from working, each with the repairs that take it away.
+//! The possible causes of a connection that fails, each with the repairs that remove it.
 //!
-//! That is what differs from what kube-proxy would program, what of other software is on the way, a setting, a route, or a field
+//! A cause is a difference from kube-proxy's desired state, a rule of other software on the way, a setting, a route, or a field
 //! of the Service.
 
 use std::net::{IpAddr, SocketAddr};
@@ -29,12 +29,12 @@ const MOST_SINGLE: usize = 24;
 /// One thing to repair: a repair, or several that belong together.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
-    /// What it is about.
+    /// Its subject.
     pub(super) what: What,
     pub(super) repairs: Vec<Repair>,
 }
 
-/// What a candidate is about.
+/// The subject of a candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum What {
     /// Objects of kube-proxy that differ from what it would program.
@@ -49,10 +49,10 @@ pub(super) enum What {
     Dormant(String),
     /// A sysctl is off.
     Sysctl(&'static str),
-    /// A route or routing policy rule, in words, the destination of a packet that it keeps from its endpoint, and what
-    /// removes it or leads packets past it.
+    /// A route or routing policy rule, in words, the destination of a packet that it keeps from its endpoint, and the
+    /// command that removes it or leads packets past it.
     Route(String, SocketAddr, Fix),
-    /// The route to the pods of another node, with what is said of a packet without it.
+    /// The route to the pods of another node, and the fault of a packet without it.
     RouteThere(Missing),
     /// The route to this node's pods, and the fault of a packet without it.
     PodRoute(Fault),
@@ -69,7 +69,7 @@ pub(super) enum What {
 }
 
 impl Candidate {
-    /// Returns whether it is a sysctl that is off, and `other` the same as a difference from what kube-proxy sets.
+    /// Returns whether it is a sysctl that is off, and `other` the same sysctl as a difference from kube-proxy's value.
     fn turns_on_as(&self, other: &Self) -> bool {
         let What::Sysctl(own) = self.what else {
             return false;
@@ -81,8 +81,8 @@ impl Candidate {
 }
 
 impl Look<'_> {
-    /// Returns everything that may keep the connections of `cell` from working: what of the Service's rules, endpoints and
-    /// settings differs, and what is on the way.
+    /// Returns all possible causes for the connections of `cell`: differences in the Service's rules, endpoints and
+    /// settings, and obstacles on the way.
     pub(super) fn candidates(&self, service: &Service, port: &Port, cell: &Cell) -> Vec<Candidate> {
         let faults = cell.verdict.faults();
         let mut programmed = Self::drift(port, self.compared(), Family::of(cell.flow.destination));
@@ -90,8 +90,8 @@ impl Look<'_> {
         self.on_the_way(cell, programmed)
     }
 
-    /// Returns what is on the way of the connections of `cell` and may keep them from working, in the order in which a packet
-    /// meets it; `programmed` is what concerns kube-proxy's own objects.
+    /// Returns the obstacles on the way of the connections of `cell`, in the order in which a packet meets them; `programmed`
+    /// has those in kube-proxy's own objects.
     pub(super) fn on_the_way(&self, cell: &Cell, programmed: Vec<Candidate>) -> Vec<Candidate> {
         let failing = failing(cell);
         let faults = cell.verdict.faults();
@@ -101,7 +101,8 @@ impl Look<'_> {
         all.extend(self.foreign_rules(cell, &failing, is_decisive));
         let settings = self.settings(cell, &faults);
         // A sysctl that is off is one cause, also where kube-proxy sets it.
-        let is_known = |of: &Candidate| settings.iter().any(|known| known.turns_on_as(of));
+        let is_known =
+            |candidate: &Candidate| settings.iter().any(|known| known.turns_on_as(candidate));
         all.extend(
             programmed
                 .into_iter()
@@ -113,7 +114,7 @@ impl Look<'_> {
         all
     }
 
-    /// Returns the dormant tables of iptables: kube-proxy's own table is compared with what it should be.
+    /// Returns the dormant tables of iptables. kube-proxy's own table is compared with its desired state instead.
     fn dormant(&self, family: Family) -> Vec<Candidate> {
         let tables = self.node.nft().map_or(&[][..], |rules| &rules.tables);
         let of = tables.iter().filter(|table| {
@@ -121,9 +122,9 @@ impl Look<'_> {
                 && table.family == family.nft_name()
                 && table.name != nftables::expect::TABLE
         });
-        let candidate = |of: &nftables::model::Table| Candidate {
-            what: What::Dormant(format!("{} {}", of.family, of.name)),
-            repairs: vec![Repair::Wake(of.family.clone(), of.name.clone())],
+        let candidate = |table: &nftables::model::Table| Candidate {
+            what: What::Dormant(format!("{} {}", table.family, table.name)),
+            repairs: vec![Repair::Wake(table.family.clone(), table.name.clone())],
         };
         of.map(candidate).collect()
     }
@@ -203,7 +204,7 @@ impl Look<'_> {
     pub(super) fn drift(port: &Port, all: &[Change], family: Family) -> Vec<Candidate> {
         let name = port.name.to_string();
         let concerns = |change: &&Change| {
-            let is_own = |of: &str| of == name || mismatch::is_service_of(of, &port.name);
+            let is_own = |text: &str| text == name || mismatch::is_service_of(text, &port.name);
             change.family.is_none_or(|own_family| own_family == family)
                 && change.service.as_deref().is_none_or(is_own)
         };
@@ -237,8 +238,8 @@ impl Look<'_> {
         self.diff.as_ref().map_or(&[], |diff| &diff.changes)
     }
 
-    /// Returns what differs from the rules that kpx would expect of a kube-proxy older than the known releases, which may write some
-    /// of them otherwise: a cause only where nothing else is.
+    /// Returns the differences from the rules that kpx would expect of a kube-proxy older than the known releases. Such a kube-proxy
+    /// may write other rules, so a difference is a cause only where there is no other.
     pub(super) fn guessed(&self, family: Family) -> Vec<Change> {
         let mode = self
             .node
@@ -340,9 +341,9 @@ impl Look<'_> {
     ) -> Option<DesiredState> {
         let mut services = self.services.to_vec();
         let mut slices = self.slices.to_vec();
-        let is_it = |of: &&mut Service| {
-            of.metadata.name == service.metadata.name
-                && of.metadata.namespace == service.metadata.namespace
+        let is_it = |candidate: &&mut Service| {
+            candidate.metadata.name == service.metadata.name
+                && candidate.metadata.namespace == service.metadata.namespace
         };
         if let Some(of) = services.iter_mut().find(is_it) {
             match what {
@@ -400,7 +401,7 @@ impl Look<'_> {
         let mut port = port.clone();
         port.endpoints.push(Endpoint {
             addr,
-            // It stands for a pod that will be there.
+            // The address stands for a future pod.
             pod: Some("a new pod".into()),
             node: self.name.as_deref().map(Into::into),
             state: Some(EndpointState::Ready),
@@ -433,7 +434,7 @@ impl Look<'_> {
         let forwarding = self.judge.forwarding_off(Family::of(cell.flow.destination));
         let of = |fault: &&Fault| match fault {
             Fault::BypassedReply { key, .. } => Some(sysctl(key)),
-            // That of the node turns those of its links on and off.
+            // The node's setting turns those of its links on and off.
             Fault::Obstacle(what)
                 if forwarding.is_some() && matches!(**what, Obstacle::LinkForwarding { .. }) =>
             {
@@ -506,7 +507,7 @@ impl Look<'_> {
                     None => Repair::RoutePodsThere(way.range, way.by, way.link.clone()),
                 }],
             };
-            // What is odd about a way says more than the route or the rule that leads there.
+            // An odd way says more than the route or the rule that leads there.
             let of = if way.odd.is_some() {
                 &mut found
             } else {
@@ -549,7 +550,8 @@ impl Look<'_> {
     }
 }
 
-/// Returns the ways of `cell` that fail, or do so unless the network knows more routes than the node; and replies that are lost.
+/// Returns the ways of `cell` that fail (also those that work only if the network has more routes than the node), and lost
+/// replies.
 pub(super) fn failing(cell: &Cell) -> Vec<&Outcome> {
     let ways = cell.outcomes.iter().zip(&cell.verdict.ways);
     let failing = ways.filter(|(_, way)| {
@@ -595,7 +597,7 @@ fn tracked(cell: &Cell, faults: &[&Fault]) -> Option<Candidate> {
     })
 }
 
-/// Returns whether a Local policy may cause the fault: what stops the packets at their end on this node is there with any policy.
+/// Returns whether a Local policy may cause the fault: an obstacle at the end on this node is there with any policy.
 const fn may_be_of_policy(fault: &Fault) -> bool {
     !matches!(fault, Fault::Obstacle(_))
 }

@@ -1,4 +1,4 @@
-//! The causes: what breaks a Service, in the order in which a packet meets them.
+//! The causes of a broken Service, in the order in which a packet meets them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -33,7 +33,7 @@ pub enum Cause {
         name: String,
         /// Other namespaces with a Service of that name.
         elsewhere: Vec<String>,
-        /// Why it may exist all the same: the evidence does not show all Services.
+        /// The reason why it may exist all the same: the evidence does not show all Services.
         #[serde(skip_serializing_if = "Option::is_none")]
         unread: Option<String>,
     },
@@ -43,7 +43,7 @@ pub enum Cause {
         name: String,
         /// The server.
         server: SocketAddr,
-        /// What it answered.
+        /// Its answer.
         result: String,
     },
     /// No Service and no endpoint has the address.
@@ -59,7 +59,7 @@ pub enum Cause {
         at: SocketAddr,
         /// The node.
         other: String,
-        /// What the port is there: a NodePort or a hostPort, in words; `None` if neither.
+        /// The kind of port: a NodePort or a hostPort, in words; `None` if neither.
         is: Option<String>,
     },
     /// No Service has the NodePort.
@@ -114,7 +114,7 @@ pub enum Cause {
         count: u64,
         /// The most that there may be.
         most: u64,
-        /// What most of the entries are, in words.
+        /// The kind of most of the entries, in words.
         #[serde(skip_serializing_if = "Option::is_none")]
         mostly: Option<String>,
         /// How to make room.
@@ -137,10 +137,10 @@ pub enum Cause {
         software: Option<String>,
         /// Whether it is in the back end of iptables that is not in use.
         other_back_end: bool,
-        /// Which packets it takes, if it lets those through that open a connection.
+        /// The kind of packets that it takes, if it lets those through that open a connection.
         #[serde(skip_serializing_if = "Option::is_none")]
         which: Option<Which>,
-        /// What happens to the packets behind it, unless it ends them.
+        /// The fate of the packets after it, unless it ends them.
         #[serde(skip_serializing_if = "Option::is_none")]
         then: Option<String>,
         /// The rule, with how to let the packets pass.
@@ -168,7 +168,7 @@ pub enum Cause {
         /// Time of kube-proxy's last sync.
         #[serde(skip_serializing_if = "Option::is_none")]
         synced: Option<Time>,
-        /// Why kube-proxy does not write them, if the doctor found that.
+        /// The reason why kube-proxy does not write them, if the doctor found it.
         #[serde(skip_serializing_if = "Option::is_none")]
         proxy: Option<Idle>,
         /// The fix of the doctor's finding, if kpx cannot repair them.
@@ -181,11 +181,11 @@ pub enum Cause {
     SharedAddress {
         /// The address and port.
         address: SocketAddr,
-        /// What the address is of this Service.
+        /// The role of the address in this Service.
         role: Role,
         /// The other Service, as `NAMESPACE/NAME`.
         other: String,
-        /// What the address is of the other Service.
+        /// The role of the address in the other Service.
         other_role: Role,
     },
     /// kube-proxy serves no NodePorts at the address.
@@ -205,11 +205,11 @@ pub enum Cause {
         #[serde(skip_serializing_if = "Option::is_none")]
         instead: Option<SocketAddr>,
     },
-    /// The Service does not have the family of the address, so kube-proxy does not serve it there.
+    /// The Service lacks the IP family of the address, so kube-proxy does not serve it there.
     OtherFamily {
         /// The address.
         address: IpAddr,
-        /// What the address is of the Service; `None` for its NodePort.
+        /// The role of the address in the Service; `None` for its NodePort.
         role: Option<Role>,
         /// The families of the Service.
         families: Vec<Family>,
@@ -237,7 +237,7 @@ pub enum Cause {
         /// Pods of this node whose EndpointSlice does not name it, so that kube-proxy takes them for pods of other nodes.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         unnamed: Vec<String>,
-        /// Who writes their EndpointSlice.
+        /// The writer of their EndpointSlice.
         #[serde(skip)]
         writer: Option<Writer>,
         /// Endpoints on this node that are terminating and no longer serve: pods as `NAMESPACE/NAME`, or addresses.
@@ -259,7 +259,7 @@ pub enum Cause {
     },
     /// A setting, a link or an address blocks the packets.
     Obstacle {
-        /// What blocks them, in words.
+        /// The obstacle, in words.
         text: String,
         /// The same, as a type.
         #[serde(skip)]
@@ -280,7 +280,7 @@ pub enum Cause {
         backend: SocketAddr,
         /// The link and gateway.
         way: String,
-        /// The Node to which the address belongs, if that is another one.
+        /// The Node with the address, if it is another one.
         #[serde(skip)]
         home: Option<Box<Home>>,
     },
@@ -290,7 +290,7 @@ pub enum Cause {
         route: String,
         /// The destination of the packets.
         backend: SocketAddr,
-        /// How to remove it, or to lead the packets past it.
+        /// The command that removes it or leads the packets past it.
         #[serde(skip)]
         fix: Fix,
     },
@@ -307,12 +307,12 @@ pub enum Cause {
         other: String,
         /// Its address.
         by: IpAddr,
-        /// What the packets do instead: `leave by eth0`.
+        /// The actual way of the packets: `leave by eth0`.
         way: String,
         /// The address of this node in that range and its link, by which the packets leave instead.
         #[serde(skip)]
         own: Option<(Cidr, String)>,
-        /// Why the way of the packets may lead elsewhere.
+        /// The reason why the way of the packets may lead elsewhere.
         #[serde(skip)]
         odd: Option<OddWay>,
     },
@@ -330,7 +330,7 @@ pub enum Cause {
     },
     /// kube-proxy does not masquerade the packets, because it does not know which come from pods.
     NotMasqueraded {
-        /// What happens to the reply.
+        /// The fate of the reply.
         reply: String,
     },
     /// The bridge does not send a packet back through the port by which it came.
@@ -366,7 +366,7 @@ pub enum Cause {
         backend: SocketAddr,
         /// The slice; empty if its name is not shown.
         slice: String,
-        /// Who writes it.
+        /// Its writer.
         writer: Writer,
     },
     /// An endpoint is an address of a Service, or a NodePort of this node: a connection is translated once.
@@ -377,7 +377,7 @@ pub enum Cause {
         other: String,
         /// The slice that lists it; empty if its name is not shown.
         slice: String,
-        /// Who writes it.
+        /// Its writer.
         writer: Writer,
     },
     /// A finding of the doctor about the address, or a known bug that it finds at the Service.
@@ -406,7 +406,7 @@ pub enum Cause {
     },
 }
 
-/// Why kube-proxy does not program the node: a finding of the doctor.
+/// The reason why kube-proxy does not program the node: a finding of the doctor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct Idle {
@@ -422,7 +422,7 @@ pub struct Idle {
     pub fix: Option<Fix>,
 }
 
-/// How sure it is that a cause breaks the Service.
+/// The certainty that a cause breaks the Service.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -455,7 +455,7 @@ pub(super) struct At {
     pub(super) service: Option<ServiceRef>,
     /// The node.
     pub(super) node: Option<String>,
-    /// The node on which the cause is, if that is another one.
+    /// The node of the cause, if it is another one.
     pub(super) there: Option<String>,
     /// The clients whose packets fail.
     pub(super) from: Vec<Client>,
@@ -467,7 +467,7 @@ pub(super) struct At {
     pub(super) by_design: bool,
     /// Whether each client keeps its endpoint: sessionAffinity is `ClientIP`.
     pub(super) sticky: bool,
-    /// What decides whether they fail: `whether …`; `None` if they do.
+    /// The condition under which they fail: `whether …`; `None` if they do.
     pub(super) open: Option<String>,
     /// Since when.
     pub(super) since: Option<Time>,
@@ -480,7 +480,7 @@ pub(super) fn is_address(target: &str) -> bool {
 
 /// Returns whether both are the same route without a gateway, which every pod gets.
 fn is_same_route(one: &Obstacle, other: &Obstacle) -> bool {
-    let route = |of: &Obstacle| match of {
+    let route = |obstacle: &Obstacle| match obstacle {
         Obstacle::Gatewayless { link, route, .. } => Some((link.clone(), *route)),
         _ => None,
     };
@@ -533,7 +533,7 @@ impl Cause {
         }
     }
 
-    /// Returns whether `other` is the same cause on another path; then this one is of both.
+    /// Returns whether `other` is the same cause on another path; if so, this one then has both paths.
     pub(super) fn joins(&mut self, other: &Self) -> bool {
         match (&mut *self, other) {
             (
@@ -565,7 +565,8 @@ impl Cause {
                 },
             ) => {
                 let is_same = effect == its_effect && by.joins(its);
-                // It takes packets of some clients and replies to others: both follow the first packet of a connection.
+                // One rule may take packets of some clients and replies to others: both come after the first packet of
+                // a connection.
                 if is_same && which != its_which {
                     *which = which.and(*its_which).and(Some(Which::Sent));
                 }
@@ -599,7 +600,7 @@ impl Cause {
                     )
                     || is_same_route(what, same)
             }
-            // Without a route to the addresses of Services, it is that of them all.
+            // Without a route to the addresses of Services, the route is missing for all of them.
             (
                 Self::NoRoute {
                     is_service: true,
@@ -638,7 +639,7 @@ impl Cause {
         }
     }
 
-    /// Returns the object at fault, if that is none of the Service.
+    /// Returns the object at fault, if it is not one of the Service.
     pub(super) fn about(&self) -> Option<Subject> {
         match self {
             Self::ForeignRule { by, .. } => Some(Subject::Rule(by.rule.clone())),
@@ -660,9 +661,9 @@ impl Cause {
     pub fn owner(&self) -> Option<&str> {
         match self {
             Self::ForeignRule { software, .. } => {
-                Some(software.as_deref().unwrap_or("unknown, but not kube-proxy"))
+                Some(software.as_deref().unwrap_or("unknown (not kube-proxy)"))
             }
-            // What kube-proxy does not write is not its own.
+            // Rules that kube-proxy would not write are not its own.
             Self::Rules {
                 object: (_, ChangeKind::Extra),
                 ..
@@ -674,7 +675,7 @@ impl Cause {
     }
 }
 
-/// Returns whether packets pass `chain` of `table` before kube-proxy translates them: that of filter is behind the one of nat.
+/// Returns whether packets pass `chain` of `table` before kube-proxy translates them: table filter comes after nat.
 pub(super) fn is_before_nat(table: &str, chain: &str) -> bool {
     let is_filter = matches!(table.rsplit(' ').next(), Some("filter" | "security"));
     !is_filter && matches!(chain.to_ascii_lowercase().as_str(), "prerouting" | "output")

@@ -29,9 +29,9 @@ pub enum Lack {
     NoPods {
         /// The selector, as `kubectl -l` takes it.
         selector: String,
-        /// What was compared with it.
+        /// The value that was compared with it.
         compared: Compared,
-        /// A label of the selector without which it matches ready pods of this node.
+        /// A label of the selector: without it, the selector matches ready pods of this node.
         #[serde(skip_serializing_if = "Option::is_none")]
         but_for: Option<ButFor>,
     },
@@ -71,7 +71,7 @@ pub enum Lack {
         /// The slices, as far as their names are shown.
         slices: Vec<String>,
     },
-    /// Every slice has a label for which kube-proxy does not read it.
+    /// Every slice has a label that makes kube-proxy ignore it.
     Labelled {
         /// The slices.
         slices: Vec<String>,
@@ -80,11 +80,11 @@ pub enum Lack {
     },
     /// The Service has no selector, and nothing else created endpoints.
     NoSelector {
-        /// An EndpointSlice whose name begins as those of the Service do, and that lacks the label with the Service's name.
+        /// An EndpointSlice is named like those of the Service, but lacks the label with the Service's name.
         #[serde(skip_serializing_if = "Option::is_none")]
         unlabelled: Option<String>,
     },
-    /// The endpoints are none, and the selector is not shown: of a table.
+    /// There are no endpoints, and the selector is not shown, as in a table of kubectl.
     SelectorUnread {
         /// Pods of the namespace that take no connections.
         unready: Vec<Waits>,
@@ -122,7 +122,7 @@ pub enum Lack {
         names: Vec<String>,
         /// The slices, as far as their names are shown.
         slices: Vec<String>,
-        /// Who writes the first one.
+        /// The writer of the first one.
         writer: Writer,
     },
 }
@@ -209,7 +209,7 @@ impl ButFor {
     }
 }
 
-/// What a selector was compared with.
+/// The objects that a selector was compared with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -222,7 +222,7 @@ pub enum Compared {
     Nothing,
 }
 
-/// The objects that tell why a Service has no endpoints.
+/// The objects that show why a Service has no endpoints.
 #[derive(Clone, Copy)]
 pub(super) struct Objects<'s> {
     /// All Services.
@@ -362,7 +362,7 @@ pub(super) fn lack(
         .any(|endpoint| endpoint.conditions.ready.unwrap_or(true))
     {
         let lack = match target {
-            // The number of the port is no matter of the containers.
+            // The number of the port does not depend on the containers.
             Some(Value::String(name)) if name.parse::<u16>().is_err() => Lack::TargetPort {
                 target: name.clone(),
             },
@@ -378,7 +378,7 @@ pub(super) fn lack(
         .collect();
     let since = unready.and_then(|times| times.into_iter().max());
     let endpoints = names.into_iter().collect();
-    let is_ending = |of: &&Endpoint| of.conditions.terminating.unwrap_or(false);
+    let is_ending = |endpoint: &&Endpoint| endpoint.conditions.terminating.unwrap_or(false);
     let lack = if all.iter().all(is_ending) {
         Lack::Terminating { endpoints }
     } else {

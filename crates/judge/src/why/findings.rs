@@ -63,7 +63,7 @@ pub(super) fn related(outcomes: &[(&'static Check, Outcome)], service: &Service)
     found
 }
 
-/// Makes errors of drift in `found` warnings, of a Service that works: the difference stops no connection.
+/// Turns errors of drift in `found` into warnings, for a Service that works: the difference stops no connection.
 pub(super) fn temper(found: &mut [Related], outcomes: &[(&'static Check, Outcome)]) {
     let drifted = drifted(outcomes);
     let of_drift = found

@@ -76,7 +76,7 @@ impl Cause {
                 "Look for events of the Service.",
                 format!("kubectl -n {namespace} describe service {name}"),
             ),
-            // As the doctor says it of UDP and SCTP.
+            // The doctor has the same text for UDP and SCTP.
             Self::StaleConnections { protocol, .. } if protocol != "tcp" => kpx(
                 "End the connections; the next packet creates a correct one.",
                 &["reconcile", "--part", "conntrack", "--apply"],
@@ -117,7 +117,7 @@ impl Cause {
             Self::SharedAddress { other, .. } => {
                 let (namespace, name) = other.split_once('/')?;
                 with(
-                    "Take the address out of one of the two Services.",
+                    "Remove the address from one of the two Services.",
                     format!("kubectl -n {namespace} edit service {name}"),
                 )
             }
@@ -153,8 +153,8 @@ impl Cause {
                 writer: Some(writer @ (Writer::Mirror | Writer::Other)),
                 ..
             } if !unnamed.is_empty() => with(
-                "Name the node of each endpoint (nodeName), or let whatever writes the endpoints do it: kube-proxy knows from nothing else \
-                 which of them are on this node. With a selector, the Service gets slices that name them.",
+                "Set the nodeName of each endpoint, or let the controller that writes the endpoints do it: kube-proxy finds the \
+                 endpoints of this node only by it. If the Service has a selector, the control plane sets it.",
                 match writer {
                     Writer::Mirror => format!("kubectl -n {namespace} edit endpoints {name}"),
                     _ => format!(
@@ -163,16 +163,16 @@ impl Cause {
                 },
             ),
             Self::NoLocalEndpoints { unnamed, .. } if !unnamed.is_empty() => with(
-                "Delete the EndpointSlices: the control plane writes them anew at once, with the nodes. Until then the Service has no \
-                 endpoints. Kubernetes 1.21 and newer names them.",
+                "Delete the EndpointSlices: the control plane recreates them at once, with the nodes. Until then the Service has \
+                 no endpoints. Kubernetes 1.21 and newer sets the nodes.",
                 format!(
                     "kubectl -n {namespace} delete endpointslices -l kubernetes.io/service-name={name}"
                 ),
             ),
             Self::NoLocalEndpoints { ending, .. } if !ending.is_empty() => {
-                let text = "During a rolling update nothing is to be repaired: load balancers send new connections to other nodes as soon as \
-                            their health checks fail here. Without health checks, let the pod serve while it terminates (a preStop hook that \
-                            waits), and start its successor on this node first.";
+                let text = "During a rolling update there is nothing to fix: load balancers send new connections to other nodes \
+                            as soon as their health checks fail here. Without health checks, let the pod serve while it \
+                            terminates (a preStop hook that waits), and start its successor on this node first.";
                 with(
                     text,
                     match ending.iter().find_map(|ending| ending.split_once('/')) {
@@ -279,7 +279,8 @@ impl Cause {
             }
             Self::Finding { fix, .. } => (**fix).clone(),
             Self::Unexplained { .. } if service.is_of_api() => Some(Fix::said(
-                "An API server announces its own address as an endpoint: let it announce one at which this node reaches it                  (--advertise-address of kube-apiserver; on a machine with several addresses also --node-ip of the kubelet).",
+                "An API server announces its own address as an endpoint: if this node does not reach it there, let it announce another \
+                 address (--advertise-address of kube-apiserver; on a machine with several addresses also --node-ip of the kubelet).",
             )),
             Self::Unexplained { .. } => {
                 Some(Fix::kpx("Follow the packets rule by rule.", trace_of(at)))
@@ -293,7 +294,7 @@ impl Cause {
 }
 
 impl Cause {
-    /// Returns what helps until the fix is done: rules that kpx writes, where no kube-proxy takes them back.
+    /// Returns what helps until the fix is done: rules that kpx writes, if no kube-proxy removes them.
     pub(super) fn meanwhile(&self) -> Option<Fix> {
         match self {
             Self::Rules {
@@ -428,8 +429,8 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             };
             return match (slices.first(), writer) {
                 (_, Writer::Mirror) => Fix::kubectl(
-                    "Give the port of the Endpoints object, of which the EndpointSlice is a mirror, the name of the Service's \
-                     port: kube-proxy joins them by name.",
+                    "Give the port of the Endpoints object, which the EndpointSlice mirrors, the name of the Service's port: \
+                     kube-proxy matches them by name.",
                     pods(&format!("edit endpoints {name}")),
                 ),
                 (Some(slice), _) => {
@@ -451,10 +452,11 @@ fn start_fix(pods: &[Waits], namespace: &str) -> Fix {
     let crashed = pods
         .iter()
         .find_map(|pod| Some((pod, pod.crashed.as_ref()?)));
-    let name = |of: &Waits| {
-        of.pod
+    let name = |waits: &Waits| {
+        waits
+            .pod
             .split_once('/')
-            .map_or(of.pod.clone(), |(_, name)| name.to_owned())
+            .map_or(waits.pod.clone(), |(_, name)| name.to_owned())
     };
     match (crashed, pods.first()) {
         (Some((of, container)), _) => Fix::kubectl(

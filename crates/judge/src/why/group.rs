@@ -13,7 +13,7 @@ pub(super) struct Blamed {
     pub(super) by_design: bool,
     pub(super) client: Option<Client>,
     pub(super) to: Option<String>,
-    /// What decides whether it breaks anything: `whether …`.
+    /// The condition under which it breaks anything: `whether …`.
     pub(super) open: Option<String>,
     pub(super) blame: Blame,
 }
@@ -76,7 +76,7 @@ pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
             groups.len() - 1
         });
         let group = &mut groups[at];
-        // What may fail is not said of those that do.
+        // Possible failures are kept apart from certain ones.
         match (&of.open, &group.open) {
             (Some(_), None) => continue,
             (None, Some(_)) => {

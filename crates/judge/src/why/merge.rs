@@ -9,7 +9,7 @@ use crate::verdict::Fate;
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Merged {
-    /// What happens to the connections of all nodes.
+    /// The fate of the connections of all nodes.
     pub fate: Fate,
     /// The answer in one sentence.
     pub sentence: String,

@@ -1,7 +1,7 @@
 //! Why a Service does not work: its name, addresses, rules, endpoints, policies and connections, seen from one node.
 //!
-//! [`crate::verdict`] judges the connections to every address of the Service from every kind of client. The cause of those that
-//! fail is what, repaired, makes them work; it is typed, and has its owner and its fix.
+//! [`crate::verdict`] judges the connections to every address of the Service from every kind of client. The cause of a failure
+//! is the object whose repair, in a simulation, makes the connections work; it is typed, and has an owner and a fix.
 
 mod answer;
 mod asked;
@@ -79,7 +79,7 @@ pub struct Look<'n> {
     name: Option<String>,
     families: Vec<Family>,
     services: &'n [Service],
-    /// Why the Services are not read, if they are not.
+    /// The reason why the Services are not read, if they are not.
     unread: Option<Gap>,
     slices: &'n [EndpointSlice],
     worlds: [World<'n, 'n>; 2],
@@ -90,7 +90,7 @@ pub struct Look<'n> {
     there: Option<Rc<dyn Elsewhere + 'n>>,
 }
 
-/// Returns the items that an answer reads, beside those of the doctor's checks.
+/// Returns the items that an answer reads, in addition to those of the doctor's checks.
 pub fn needs() -> Vec<Item> {
     let modes = kpx_node::backend::Mode::ALL;
     let mut items: Vec<Item> = modes.into_iter().flat_map(diff::needs).collect();
@@ -138,7 +138,7 @@ impl<'n> Look<'n> {
         Ok(Self::read(node, families, outcomes, services, None))
     }
 
-    /// Reads `node`, whose Services need not be read: the names in its rules take their place.
+    /// Reads `node`. Its Services need not be read: the names in its rules take their place.
     pub fn of_rules(
         node: &'n NodeSnapshot<'n>,
         families: &[Family],
@@ -157,9 +157,9 @@ impl<'n> Look<'n> {
         services: &'n [Service],
         unread: Option<Gap>,
     ) -> Self {
-        // Without the slices, what the rules do is a question still.
+        // Without the slices, the effect of the rules can still be judged.
         let slices = node.slices().map_or(&[][..], Vec::as_slice);
-        // What is shown in part cannot be compared.
+        // Data that is shown in part cannot be compared.
         let compared = [
             Item::Services,
             Item::EndpointSlices,
@@ -188,7 +188,7 @@ impl<'n> Look<'n> {
         }
     }
 
-    /// Returns the same look, which follows connections to the other nodes in `across`.
+    /// Returns this view with the other nodes in `across`, to which it follows connections.
     #[must_use]
     pub fn beside<'s: 'n>(self, across: &'s Across<'s>) -> Self {
         Self {
@@ -453,7 +453,7 @@ impl<'n> Look<'n> {
         Ok(answer)
     }
 
-    /// Adds the causes in `blames`; those of several ports are about `whole`.
+    /// Adds the causes in `blames`; causes of several ports are about `whole`.
     fn add_causes(
         &self,
         blames: Vec<Blamed>,
@@ -484,7 +484,7 @@ impl<'n> Look<'n> {
         }
     }
 
-    /// Adds why kube-proxy does not program the node, where what it has programmed is not known.
+    /// Adds the reason why kube-proxy does not program the node, if its rules are unknown.
     fn idle_causes(&self, service: &Service, answer: &mut Answer) {
         if answer.paths.iter().any(|path| path.fate.fails()) {
             return;
@@ -567,7 +567,8 @@ impl<'n> Look<'n> {
         })
     }
 
-    /// Returns what `port` needs beside kube-proxy's rules, if its protocol opens connections that these do not translate.
+    /// Returns the needs of `port` in addition to kube-proxy's rules, if its protocol opens connections that the rules do
+    /// not translate.
     fn needs_helper(&self, port: &Port) -> Option<String> {
         let (helper, what) = match (port.port, port.proto) {
             (Some(69), Proto::Udp) => ("tftp", "TFTP answers from a port of its own"),
@@ -747,7 +748,7 @@ impl<'n> Look<'n> {
             );
         }
         for family in &self.families {
-            // Where a connection surely fails, it does so by what is read.
+            // A certain failure follows from data that was read.
             let unread = self.judge.unread(*family).map(ToString::to_string);
             let lacking = unread.filter(|unread| {
                 let mut named = answer.unknown.iter();
@@ -804,7 +805,8 @@ impl<'n> Look<'n> {
     }
 }
 
-/// Returns what decides whether the connections of `path` fail, if that is the order of nat chains, or routes beyond the node.
+/// Returns the condition under which the connections of `path` fail, if it is the order of nat chains, or routes beyond the
+/// node.
 fn open(path: &Path) -> Option<String> {
     if path.fate != Fate::Unknown {
         return None;
@@ -839,7 +841,7 @@ fn unknown_ends(answer: &mut Answer) {
         .filter(|path| matches!(path.fate, Fate::Unknown | Fate::Partly));
     let mut reasons: Vec<(String, Vec<(Client, String)>)> = Vec::new();
     for path in unknown {
-        // Of some connections it is known that they fail; of others it may be unknown.
+        // Some connections certainly fail; others may be unknown.
         let is_partly = path.fate == Fate::Partly;
         let whens = path.cell.outcomes.iter().filter(|_| !is_partly);
         let whens = whens.flat_map(|outcome| &outcome.when);
@@ -901,7 +903,7 @@ fn unknown_ends(answer: &mut Answer) {
     }
 }
 
-/// Drops connections from elsewhere to addresses that their own node translates, if there are others.
+/// Drops connections from elsewhere to addresses that their own node translates, unless these are the only ones.
 fn keep_ways(paths: &mut Vec<(Target<'_>, Cell)>) {
     let has_way = |(target, cell): &(Target<'_>, Cell)| {
         !target.kind.is_internal() || !matches!(cell.client, Client::Elsewhere | Client::Outside)
@@ -925,8 +927,8 @@ fn no_tcp(found: &Found<'_>, ports: &[Port]) -> Option<String> {
     })
 }
 
-/// Returns why clients of a headless Service do not reach the port that is asked for by its number: names lead them to the pods, which
-/// have other ports.
+/// Returns why clients of a headless Service do not reach the port with this number: names lead them to the pods, which have other
+/// ports.
 fn headless_port(found: &Found<'_>, ports: &[Port]) -> Option<Cause> {
     let Some(asked::Only::Named(word)) = &found.only else {
         return None;

@@ -1,4 +1,4 @@
-//! Obstacles as causes: their place on the way, and what repairs them.
+//! Obstacles as causes: their place on the way, and their repair.
 
 use crate::repair::{Repair, RulePlace};
 use crate::verdict::{
@@ -137,7 +137,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Unanswered { inside: None, .. }
         | Obstacle::NoPeer { .. }
         | Obstacle::DeadNextHop { .. }
-        // Neighbour entries that failed stay so in what was read.
+        // Failed neighbour entries stay failed in the snapshot.
         | Obstacle::Arp { .. }
         | Obstacle::Tunnel { .. }
         | Obstacle::Ended { .. }

@@ -26,7 +26,7 @@ pub struct Path {
     pub client: Client,
     /// The client's name and address.
     pub from: String,
-    /// What happens to the connections.
+    /// The fate of the connections.
     pub fate: Fate,
     /// The share of them that certainly fail: 0 to 1.
     pub failing: f64,

@@ -1,4 +1,5 @@
-//! Connections to what no Service has, or no Service that is read: only the rules and routes say what happens to them.
+//! Connections to addresses of no Service, or of a Service that was not read: only the rules and routes decide about
+//! them.
 
 use std::net::SocketAddr;
 
@@ -42,7 +43,7 @@ impl Look<'_> {
         Some(Cause::OfNode { at, other, is })
     }
 
-    /// Explains what the rules name as `asked`, where the Services are not read: `gap` says why.
+    /// Explains `asked` by the names in the rules, if the Services were not read; `gap` is the reason.
     pub(super) fn by_rules(
         &self,
         asked: &Asked,
@@ -96,7 +97,7 @@ impl Look<'_> {
         Ok(answer)
     }
 
-    /// Explains a target that no Service has: what happens to a connection to it is still a question.
+    /// Explains what happens to a connection to a target that no Service has.
     pub(super) fn without_service(
         &self,
         asked: &Asked,

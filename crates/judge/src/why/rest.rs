@@ -15,7 +15,7 @@ use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::words::listed;
 
-/// The most Services that are asked about: the causes of more are much the same.
+/// The most Services to explain: further ones mostly have the same causes.
 const MOST: usize = 12;
 
 /// A cause, and the Services that it breaks.
@@ -31,7 +31,7 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
         Outcome::Fail(findings) => findings.as_slice(),
         _ => &[],
     });
-    // A warning does not stand for Services that fail.
+    // A warning does not explain Services that fail.
     let errors: Vec<&Finding> = findings
         .filter(|finding| finding.severity == Severity::Error)
         .collect();
@@ -57,7 +57,7 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
         };
         let answer = all.read(look.why(&asked, None).map_err(gap_of));
         let mut causes = answer.map_or_else(Vec::new, |answer| answer.causes);
-        // What a setting asks for is meant, also where the rules that do it are missing.
+        // A failure that a setting asks for is by design, even if the rules for it are missing.
         let is_setting = |cause: &Cause| match cause {
             Cause::SourceRanges { .. } => true,
             Cause::NoLocalEndpoints {
@@ -80,7 +80,7 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
             }
         }
     }
-    // Where an error says why each of them fails, it does for the others.
+    // An error that explains each of these explains the others, too.
     if open.len() > MOST && !found.is_empty() {
         let count = open.len();
         let why = format!(
@@ -124,16 +124,16 @@ fn is_said(broken: &Broken, errors: &[&Finding]) -> bool {
     let about = broken.cause.about();
     let advice = |fix: &Option<Fix>| fix.as_ref().and_then(|fix| fix.advice.clone());
     let own = advice(&broken.fix);
-    let says = |of: &Finding| {
-        let is_about = match (&of.about, &about) {
+    let says = |finding: &Finding| {
+        let is_about = match (&finding.about, &about) {
             (Subject::Rule(one), Some(Subject::Rule(other))) => place(one) == place(other),
             (chain, Some(Subject::Rule(rule))) => {
                 *chain == Subject::chain(rule.family, &rule.table, &rule.chain)
             }
             (one, other) => Some(one) == other.as_ref(),
         };
-        let is_vague = is_unexplained(broken) && of.services.is_empty();
-        is_about || is_vague || own.is_some() && advice(&of.fix) == own
+        let is_vague = is_unexplained(broken) && finding.services.is_empty();
+        is_about || is_vague || own.is_some() && advice(&finding.fix) == own
     };
     let by_proxy = matches!(
         broken.cause,

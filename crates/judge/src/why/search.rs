@@ -1,6 +1,6 @@
 //! The cause by repair: the smallest set of repairs with which the connection works.
 //!
-//! What changes nothing when it is repaired is no cause, however broken it looks.
+//! An object whose repair changes nothing is no cause, however broken it looks.
 
 use super::candidates::{Candidate, What, failing};
 use super::{Look, Path};
@@ -11,10 +11,10 @@ use kpx_node::cluster::Service;
 use kpx_node::net::Family;
 use kpx_node::owner::{Owners, Port};
 
-/// Repairs of one candidate of which the needless ones are left out.
+/// The most repairs of one candidate that are tried one by one, to omit needless ones.
 const MOST_SHRUNK: usize = 512;
 
-/// Times that candidates are looked for behind those which are repaired.
+/// How many times candidates are searched again after the first ones are repaired.
 const MOST_ROUNDS: usize = 3;
 
 /// Candidates of which pairs are tried.
@@ -63,7 +63,7 @@ impl Look<'_> {
             .filter(|set| works(set))
             .map(|set| self.smallest(port, cell, set))
             .collect();
-        // With an edit, kube-proxy would write what differs already, too; with another name, it writes other rules than these.
+        // After an edit, kube-proxy would also write the rules that differ now; with another name, it would write other rules.
         let is_rightly_named = self.misnamed().is_none();
         if is_rightly_named && singles.iter().all(|set| set.iter().all(is_edit)) {
             let rules = all.iter().filter(|candidate| candidate.what == What::Rules);
@@ -99,7 +99,8 @@ impl Look<'_> {
         helpful.into_iter().collect()
     }
 
-    /// Returns `all` with what a packet meets behind these repairs, if the connections of `cell` work with all of them.
+    /// Returns `all` with the candidates that a packet meets after these repairs, if the connections of `cell` work
+    /// with all of them.
     fn deeper(&self, port: &Port, cell: &Cell, mut all: Vec<Candidate>) -> Option<Vec<Candidate>> {
         for _ in 0..MOST_ROUNDS {
             let repairs: Vec<&Repair> = all
@@ -167,8 +168,8 @@ impl Look<'_> {
         self.no_longer_fails(cell, &self.judged(port, cell, repairs))
     }
 
-    /// Returns whether nothing keeps the connections of `repaired` from working but what was unknown of `cell` before, or is not read of
-    /// this node anyway.
+    /// Returns whether the connections of `repaired` work, except for conditions that were unknown for `cell` before, or that were not
+    /// read on this node.
     fn no_longer_fails(&self, cell: &Cell, repaired: &Cell) -> bool {
         let family = Family::of(repaired.flow.destination);
         let verdict = &repaired.verdict;
@@ -182,7 +183,7 @@ impl Look<'_> {
             ) => true,
             _ => false,
         };
-        // What is unknown alone is no more known with a repair.
+        // A repair does not make unknown data known.
         let fails = cell.verdict.fate != Fate::Unknown;
         let before = cell.verdict.faults();
         let mut faults = verdict.faults().into_iter();
@@ -233,7 +234,7 @@ impl Look<'_> {
     }
 }
 
-/// Returns some of `all` that suffice, and of which none can be left out.
+/// Returns a minimal subset of `all` that suffices.
 fn fewest<T: Clone>(all: Vec<T>, works: impl Fn(&[T]) -> bool) -> Vec<T> {
     let mut set = all;
     let mut step = set.len().div_ceil(2);
@@ -249,7 +250,7 @@ fn fewest<T: Clone>(all: Vec<T>, works: impl Fn(&[T]) -> bool) -> Vec<T> {
                 at += step;
             }
         }
-        // What was left out later may have needed what was kept before.
+        // An omission may make an earlier repair needless.
         match step {
             0 | 1 if set.len() == before => return set,
             0 | 1 => {}
@@ -272,10 +273,10 @@ const fn is_pass(candidate: &Candidate) -> bool {
 }
 
 /// Returns `sets` without those that repair the same things, and without edits where kube-proxy's rules alone suffice and `are_its`:
-/// as they should be, the connections work with the settings as they are.
+/// with the right rules, the connections work with the current settings.
 fn distinct(mut sets: Sets, are_its: bool) -> Sets {
     let mut distinct: Sets = Vec::new();
-    // Without a rule that only lets packets pass, another one may happen to take them as they need it.
+    // If a rule that only accepts packets is removed, a later rule may happen to help.
     let is_bystander = |set: &Vec<Candidate>| set.iter().all(is_pass);
     if !sets.iter().all(is_bystander) {
         sets.retain(|set| !is_bystander(set));

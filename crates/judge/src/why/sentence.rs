@@ -643,7 +643,7 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             listed(slices)
         ),
         Lack::SelectorUnread { unready } => format!(
-            "{subject} has no {of_family}endpoints{since}; its selector is not shown, so which pods it is to have is unknown{}",
+            "{subject} has no {of_family}endpoints{since}; its selector is not shown, so the pods that it selects are unknown{}",
             of_namespace(unready)
         ),
         Lack::StatesUnread { selector, unready } => format!(
@@ -741,7 +741,7 @@ fn in_brackets(names: &[String]) -> String {
     }
 }
 
-/// Returns what an address is of a Service.
+/// Returns the role of an address of a Service.
 const fn with_article(role: Role) -> &'static str {
     match role {
         Role::ClusterIp => "a cluster IP",

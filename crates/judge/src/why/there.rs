@@ -15,11 +15,11 @@ use kpx_node::owner::Port;
 
 /// Finds causes on other nodes.
 pub(super) trait Elsewhere: fmt::Debug {
-    /// Returns why connections fail on the node of `far`, or behind it.
+    /// Returns why connections fail on the node of `far`, or after it.
     fn causes(&self, far: &Far) -> Vec<Blame>;
 }
 
-/// The other nodes, each looked at for any number of connections.
+/// The other nodes, each read once for any number of connections.
 #[derive(Debug)]
 pub(super) struct There<'s> {
     across: &'s Across<'s>,

@@ -15,7 +15,7 @@ use kpx_node::words::number_of;
 /// How often the addresses of kube-ipvs0 and the lease are checked.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// Follows the cluster with the bridge, beside other work: `select(work, follower.follow(…))`.
+/// Follows the cluster with the bridge, concurrently with other work: `select(work, follower.follow(…))`.
 ///
 /// When the future of [`Follower::follow`] is dropped, the bridge of the last complete update stays.
 #[derive(Debug)]
@@ -26,7 +26,8 @@ pub struct Follower<N> {
     served: Served,
     /// Whether the live tables are known to be `loaded`.
     in_sync: bool,
-    /// Counts how often another program deletes the bridge, which is then loaded again; `None` if the follower ends then.
+    /// The number of times that another program deleted the bridge, which is then loaded again; `None` if the follower
+    /// ends instead.
     gaps: Option<Rc<Cell<usize>>>,
 }
 
@@ -56,7 +57,7 @@ impl<N: BridgeNode> Follower<N> {
         }
     }
 
-    /// Follows the cluster until the bridge is removed or `ends` is set. `notify` takes a line for people.
+    /// Follows the cluster until the bridge is removed or `ends` is set. `notify` takes a line to print.
     pub async fn follow(&mut self, ends: &Cell<bool>, notify: &mut dyn FnMut(String)) {
         loop {
             let changed = self.node.change(CHECK).await;

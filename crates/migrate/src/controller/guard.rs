@@ -27,7 +27,7 @@ const STEP: Duration = Duration::from_millis(200);
 /// The number of these steps between two checks of the lease.
 const STEPS: u32 = 10;
 
-/// How often a guard tries to be the only one before it reports that there is another.
+/// How often a guard tries to become the only one before it reports another guard.
 const TRIES: u32 = 5;
 
 /// Cheap items that show whether a full comparison is needed.
@@ -63,7 +63,7 @@ struct Guard<'g, N> {
 /// loaded.
 ///
 /// While no other kpx holds the lock of the node, the guard follows the cluster and renews the lease. `notify` takes a line
-/// for people.
+/// to print.
 pub async fn run<N: GuardedNode>(
     mut node: N,
     mode: Mode,
@@ -186,7 +186,7 @@ impl<N: GuardedNode> Guard<'_, N> {
 
     /// Removes the bridge if kube-proxy serves alone, and keeps it otherwise; returns whether it was removed.
     async fn tend(&mut self) -> bool {
-        // First, because the bridge may be out of date.
+        // The bridge may be out of date: update it first.
         self.refresh().await;
         let why = match self.incomplete().await {
             Ok(None) => match self.remove().await {

@@ -14,7 +14,7 @@ use kpx_node::evidence::Gap;
 /// How often the order is read and the lease is checked.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What a keeper does with the lease.
+/// The order of a keeper of the lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Order {
@@ -36,7 +36,7 @@ pub struct Keeper {
 #[derive(Debug)]
 struct Shared {
     order: AtomicU8,
-    /// Whether the lease had expired although it was to be kept.
+    /// Whether the lease expired although the keeper had to renew it.
     lost: AtomicBool,
     /// The last error that was not reported yet.
     error: Mutex<Option<String>>,
@@ -61,7 +61,7 @@ impl Keeper {
         self.shared.order.store(order as u8, Ordering::Relaxed);
     }
 
-    /// Returns whether the lease had expired, so that the bridge must be loaded again, since the last call.
+    /// Returns whether the lease expired since the last call; the bridge must then be loaded again.
     pub fn has_lost(&self) -> bool {
         self.shared.lost.swap(false, Ordering::Relaxed)
     }
@@ -141,7 +141,7 @@ async fn leases<N: LeaseNode>(node: &mut N) -> Result<Vec<(&'static str, Held)>,
     Ok(all)
 }
 
-/// Returns the remaining lease of the bridge, that of the table that expires first; `None` if there is no bridge.
+/// Returns the remaining lease of the bridge: of the table that expires first; `None` if there is no bridge.
 pub async fn held<N: LeaseNode>(node: &mut N) -> Result<Option<Held>, Gap> {
     let all = leases(node).await?;
     Ok(all.into_iter().map(|(_, held)| held).min())

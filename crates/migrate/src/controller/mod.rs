@@ -2,7 +2,7 @@
 //!
 //! - [`follow`] updates the bridge when Services or endpoints change.
 //! - [`guard`] does the same while no other kpx works on the node, and removes the bridge once kube-proxy serves alone.
-//! - [`keep`] renews the lease of the bridge. It runs beside the others, on a thread of its own.
+//! - [`keep`] renews the lease of the bridge. It runs at the same time as the others, on a thread of its own.
 
 pub mod follow;
 pub mod guard;
@@ -103,7 +103,7 @@ impl ControllerError {
     }
 }
 
-/// What a bridge is built from.
+/// The input of a bridge.
 pub fn needs() -> Vec<Item> {
     [desired::NEEDS, plan::BRIDGE_RULES].concat()
 }

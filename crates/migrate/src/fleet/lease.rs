@@ -14,7 +14,7 @@ pub const HOLDS: u64 = 30;
 /// How often it is renewed, in seconds.
 pub const BEAT: u64 = 10;
 
-/// Who holds the Lease.
+/// The holder of the Lease.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Claim {
     /// There is no Lease yet.

@@ -32,7 +32,7 @@ pub enum Unfit {
     None,
 }
 
-/// Returns the names of the nodes to migrate, in order: those in `wanted`, or all.
+/// Returns the names of the nodes to migrate, in order: the `wanted` ones, or all.
 ///
 /// The canary comes first: a worker without traffic from external load balancers, if there is one. The other workers
 /// follow, one of each zone in turn. Nodes of the control plane come last.
@@ -100,7 +100,7 @@ fn fit(node: &Node, pods: &[Pod]) -> Result<(), Unfit> {
     }
 }
 
-/// Returns the sort key of a node: its role, whether load balancers send to it, its position among those of `chosen` with its
+/// Returns the sort key of a node: its role, whether load balancers send to it, its position among the `chosen` ones with its
 /// role in its zone, zone and name.
 fn key(node: &Node, chosen: &[&Node]) -> (bool, bool, usize, String, String) {
     let labels =

@@ -89,7 +89,7 @@ pub struct FleetPlan {
     /// The strategy on each node; `None` for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// Which pods may be evicted although data is lost.
+    /// The pods that may be evicted although data is lost.
     #[serde(default, skip_serializing_if = "Consent::is_none")]
     pub evict: Consent,
     /// Whether nodes move to a second DaemonSet, by a label.

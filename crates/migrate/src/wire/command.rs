@@ -51,7 +51,7 @@ pub struct Start {
     pub strict_arp: Option<bool>,
     /// The strategy; `None` for the default between these modes.
     pub strategy: Option<Strategy>,
-    /// Which pods may be evicted although data is lost.
+    /// The pods that may be evicted although data is lost.
     pub evict: Consent,
     /// Ids of checks that do not block.
     pub skip: Vec<String>,

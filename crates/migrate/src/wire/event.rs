@@ -87,14 +87,14 @@ pub enum Event {
     },
 }
 
-/// An event as it is printed: with its words for people.
+/// An event as it is printed, in words.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct EventLine {
     /// The event.
     #[serde(flatten)]
     pub event: Event,
-    /// The event in words, for people; `None` for an event that is not shown to them.
+    /// The event in words; `None` for an event that is only for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
 }
@@ -164,7 +164,7 @@ impl Event {
         }
     }
 
-    /// Returns the event in words, for people; `None` for an event that is not shown to them.
+    /// Returns the event in words; `None` for an event that is only for programs.
     pub fn in_words(&self) -> Option<String> {
         Some(match self {
             Self::Begins { leg, title, .. } => match leg {

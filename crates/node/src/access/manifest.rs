@@ -7,7 +7,7 @@ use super::{Level, RULES, Rule, Subject};
 /// Columns of a comment.
 const WIDTH: usize = 120;
 
-/// Which permissions.
+/// The permissions of a manifest.
 #[derive(Clone, Copy, Debug)]
 pub struct Selection<'s> {
     /// The command that needs them; `None` for all commands.
@@ -51,8 +51,8 @@ pub fn deployed(level: Level) -> String {
 
 /// Returns the manifest of the permissions that `selection` selects, bound to `subject`.
 ///
-/// The names of roles contain the command, and those of bindings the subject: applying the manifest changes no other roles and
-/// bindings of kpx.
+/// The names of roles contain the command, and the names of bindings the subject: applying the manifest changes no other roles
+/// and bindings of kpx.
 pub fn manifest(selection: Selection<'_>, subject: &Subject) -> String {
     let levels: Vec<String> = selection
         .levels()

@@ -129,7 +129,7 @@ pub struct Field {
     pub to: Option<Value>,
 }
 
-/// A condition on an object, beside its name.
+/// A condition on an object, in addition to its name.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Only {

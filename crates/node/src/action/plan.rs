@@ -59,7 +59,7 @@ impl Display for Undo {
     }
 }
 
-/// Serialises an action, or how to undo it, as the text that a user reads.
+/// Serialises an action, or its undo, as the text that a user reads.
 fn as_text<S: Serializer>(what: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(what)
 }

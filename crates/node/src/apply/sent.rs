@@ -1,4 +1,4 @@
-//! A plan that one kpx sends to another, on the node that it changes, and the lines that the other one prints.
+//! The messages between kpx and its copy in a pod on the node: the plan that is sent, and the lines that come back.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The proxy modes: how each one's rules are read, what they should be, how they change.
+//! The proxy modes: reading, expected state and changes of the rules of each.
 
 pub mod ipset;
 pub mod iptables;

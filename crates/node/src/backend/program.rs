@@ -171,7 +171,7 @@ fn write_rules(text: &mut String, rules: &Ruleset<'_>) {
         }
         for chain in &table.chains {
             if chain.policy.is_some() {
-                // Each goes in front of those before it.
+                // Each is inserted before the previous ones.
                 for rule in chain.rules.iter().rev() {
                     line(text, format_args!("-I {}{rule}", chain.name));
                 }

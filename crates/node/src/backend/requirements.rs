@@ -1,6 +1,6 @@
 //! What a mode requires of a node: the kernel's release, kernel modules and sysctls.
 //!
-//! Each mode's own requirements are beside it, in `backend/<mode>/requirements.rs`; those of every mode are here.
+//! Each mode's own requirements are beside it, in `backend/<mode>/requirements.rs`; the common ones are here.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -77,7 +77,7 @@ pub struct Module {
     name: ModuleName,
     /// When the mode uses it; `None` for always.
     pub when: Option<Condition>,
-    /// What the mode uses it for.
+    /// Its purpose in the mode.
     pub purpose: &'static str,
 }
 
@@ -229,9 +229,9 @@ pub struct Sysctl {
     pub key: &'static str,
     /// The value.
     pub want: Want,
-    /// Who sets it, or should.
+    /// The program that sets it, or should.
     pub by: By,
-    /// What the value is for.
+    /// The purpose of the value.
     pub purpose: &'static str,
 }
 
@@ -263,7 +263,7 @@ impl fmt::Display for Want {
     }
 }
 
-/// Who sets a sysctl, or should.
+/// The program that sets a sysctl, or should.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -276,7 +276,7 @@ pub enum By {
     Advice,
 }
 
-/// What the wanted sysctls depend on.
+/// The facts that the wanted sysctls depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'c> {
     /// kube-proxy's configuration, if known.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::backend::Mode;
 use crate::backend::iptables::{names, portals};
 
-/// Who made an object.
+/// The maker of an object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "name")]
@@ -29,7 +29,7 @@ pub enum Maker {
 
 const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
-/// Chains that `iptables` mode alone writes, beside those of Services: table, name.
+/// Chains that only `iptables` mode writes, in addition to the chains of Services: table, name.
 const IPTABLES: [(&str, &str); 4] = [
     ("filter", "KUBE-EXTERNAL-SERVICES"),
     ("filter", "KUBE-NODEPORTS"),
@@ -65,12 +65,13 @@ pub struct Software {
     names: &'static [&'static str],
     /// Its tables of nftables; a star stands for the rest of a name.
     tables: &'static [&'static str],
-    /// Beginnings of comments, their ends after a star, marks, and of rules without a comment what they match and do, from an
-    /// exclamation mark on.
+    /// Beginnings of comments (ends after a star), marks, and, after an exclamation mark, the matches and target of rules
+    /// without a comment.
     signs: &'static [&'static str],
     /// Its links; a star stands for the rest of a name.
     links: &'static [&'static str],
-    /// Parts of the names of its containers, images and processes, if it is a network plugin: what writes its rules.
+    /// Parts of the names of its containers, images and processes, if it is a network plugin: the programs that write
+    /// its rules.
     pub agents: &'static [&'static str],
 }
 
@@ -88,13 +89,13 @@ const fn named(name: &'static str, names: &'static [&'static str]) -> Software {
 /// The cache that answers queries to the cluster's DNS on the node itself.
 const NODE_LOCAL_DNS: &str = "NodeLocal DNS";
 
-/// Who fills a chain that Docker makes and leaves alone.
+/// The owner of rules in a chain that Docker creates but does not fill.
 pub const ADMINISTRATOR: &str = "the administrator (DOCKER-USER)";
 
 /// A firewall: `ConfigServer` Security & Firewall.
 pub const CSF: &str = "CSF";
 
-/// Other software; the first whose object it may be counts.
+/// Other software; the first match counts.
 pub const SOFTWARE: &[Software] = &[
     Software {
         links: &["kube-bridge", "kube-dummy-if"],
@@ -250,7 +251,7 @@ pub const SOFTWARE: &[Software] = &[
         )
     },
     Software {
-        // Its marks are in eight bits of which no other software is known.
+        // Its marks use eight bits that no other known software uses.
         signs: &["0x40000/0xff0000", "0x80000/0xff0000"],
         links: &["tailscale*"],
         ..named("Tailscale", &["ts-"])
@@ -307,7 +308,7 @@ impl Software {
         maker_of_table(name) == Maker::Other(self.name)
     }
 
-    /// Returns whether `rule`, with a comment of that text if it has one, shows that it is of this software.
+    /// Returns whether `rule`, whose comment is that text if it has one, is of this software.
     pub fn has_rule(&self, rule: &str, comment: Option<&str>) -> bool {
         self.signs.iter().any(|sign| match comment {
             Some(comment) if comment.starts_with(sign) => true,
@@ -323,13 +324,13 @@ impl Software {
         })
     }
 
-    /// Returns whether `name`, of a container, an image or a process, is that of its agent.
+    /// Returns whether `name`, of a container, an image or a process, belongs to its agent.
     pub fn is_agent(&self, name: &str) -> bool {
         self.agents.iter().any(|agent| name.contains(agent))
     }
 }
 
-/// Returns whether `link` is that of `NodeLocal` DNS, which has the addresses that it answers at.
+/// Returns whether `link` is the link of `NodeLocal` DNS, which has the addresses that it answers at.
 pub fn is_node_local_dns(link: &str) -> bool {
     maker_of_link(link) == Maker::Other(NODE_LOCAL_DNS)
 }
@@ -447,7 +448,7 @@ fn other(name: &str) -> Maker {
     found.map_or(Maker::Unknown, |software| Maker::Other(software.name))
 }
 
-/// Returns what kube-proxy's ipvs mode uses the IP set `name` for; `None` if the set is not kube-proxy's.
+/// Returns the purpose of the IP set `name` in kube-proxy's ipvs mode; `None` if the set is not kube-proxy's.
 pub fn set_purpose(name: &str) -> Option<&'static str> {
     let rest = name.strip_prefix("KUBE-")?;
     Some(match rest.strip_prefix("6-").unwrap_or(rest) {

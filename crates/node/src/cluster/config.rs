@@ -328,7 +328,7 @@ pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let options = serde_yaml::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
     let mut bytes = text.as_bytes();
     let first = serde_yaml::read_with_options(&mut bytes, options).next();
-    // What has no document is read for its error, or as nothing.
+    // A text without a document is parsed for its error, or as empty.
     let value = first.unwrap_or_else(|| serde_yaml::from_str(text));
     value.map_err(|error: serde_yaml::Error| {
         let error = error.without_snippet();

@@ -101,7 +101,7 @@ fn set_all(text: &str, fields: Vec<(&'static str, Value)>) -> Result<String, Edi
         place.insert(name.to_owned(), value.clone());
         let before = done;
         done = one(&before, section, name, &value).ok_or(EditError::Unsafe(path))?;
-        // Only the field may change, and only its own line or that of its new section.
+        // Only the field may change, and only its own line or the line of its new section.
         let lines = 1 + usize::from(section.is_some());
         if read(&done).as_ref() != Ok(&want) || changed(&before, &done) > lines {
             return Err(EditError::Unsafe(path));

@@ -36,7 +36,7 @@ impl EndpointSlice {
         (!name.is_empty()).then_some((&self.metadata.namespace, name))
     }
 
-    /// Returns the label for which kube-proxy does not read it: that of headless Services, or that of another proxy.
+    /// Returns the label for which kube-proxy does not read it: the label of headless Services, or of another proxy.
     pub fn unread_for(&self) -> Option<&'static str> {
         let labels = [
             "service.kubernetes.io/headless",

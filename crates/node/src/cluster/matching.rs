@@ -13,7 +13,7 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Returns those of `pods` that `service` selects, with an address of `family` if one is given.
+    /// Returns the pods that `service` selects, with an address of `family` if one is given.
     pub fn of(service: &Service, family: Option<Family>, pods: &[Pod]) -> Self {
         let mut found = Self::default();
         for pod in pods.iter().filter(|pod| service.selects(pod)) {
@@ -52,7 +52,7 @@ impl Service {
         selector.filter(|labels| !labels.is_empty())
     }
 
-    /// Returns whether kube-proxy serves it in `family`, as far as it says so: one without `ipFamilies` may be of either.
+    /// Returns whether kube-proxy serves it in `family`, by its `ipFamilies`; true if it has none.
     pub fn has_family(&self, family: Family) -> bool {
         let all = &self.spec.ip_families;
         all.is_empty() || all.iter().any(|text| text.parse() == Ok(family))
@@ -81,14 +81,15 @@ impl Pod {
     }
 }
 
-/// Returns whether `services` have selectors, several of them, and none of these has an EndpointSlice: nothing makes slices.
+/// Returns whether several of `services` have selectors, and none of these has an EndpointSlice: then nothing creates
+/// slices.
 pub fn makes_none(services: &[Service], slices: &[EndpointSlice]) -> bool {
     let slices = EndpointSlice::by_service(slices);
     let mut selecting = services
         .iter()
         .filter(|service| service.selector().is_some());
-    let has_none = |of: &Service| {
-        let meta = &of.metadata;
+    let has_none = |service: &Service| {
+        let meta = &service.metadata;
         !slices.contains_key(&(meta.namespace.as_str(), meta.name.as_str()))
     };
     selecting.clone().count() > 1 && selecting.all(has_none)

@@ -86,7 +86,7 @@ impl Metadata {
         times.filter_map(|time| time?.parse().ok()).max()
     }
 
-    /// Returns the time of the last write, or that of the change of a pod or Service which made its controller write it.
+    /// Returns the time of the last write, or of the change of a pod or Service that made the controller write it.
     pub fn last_change(&self) -> Option<Time> {
         let trigger = self
             .annotations
@@ -101,9 +101,9 @@ impl Metadata {
         (self.last_write()? <= created).then_some(created)
     }
 
-    /// Returns the time of the last write of anything but the status, if the writers are known: kubectl leaves them out.
+    /// Returns the time of the last write of anything but the status, if the writers are known: kubectl omits them.
     pub fn last_write(&self) -> Option<Time> {
-        let of_object = |of: &&ManagedFields| of.subresource.is_empty();
+        let of_object = |fields: &&ManagedFields| fields.subresource.is_empty();
         let edits = self.managed_fields.iter().filter(of_object);
         let times: Option<Vec<Time>> = edits
             .map(|edit| edit.time.as_deref()?.parse().ok())
@@ -118,7 +118,7 @@ impl Metadata {
 pub struct ManagedFields {
     /// Time of the writer's last change, RFC 3339.
     pub time: Option<String>,
-    /// What it writes alone: `status`; empty for the object itself.
+    /// The subresource that it writes: `status`; empty for the object itself.
     pub subresource: String,
 }
 

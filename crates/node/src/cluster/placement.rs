@@ -45,14 +45,14 @@ impl DaemonSet {
         if terms.is_some_and(|all| all.iter().all(|term| matches(term, labels) == Some(false))) {
             return Some(Misplaced::Affinity);
         }
-        let is_kept = |of: &&Taint| {
-            let name = of.key.strip_prefix("node.kubernetes.io/");
+        let is_kept = |taint: &&Taint| {
+            let name = taint.key.strip_prefix("node.kubernetes.io/");
             let is_own = name.is_some_and(|name| {
                 TOLERATED.contains(&name) || name == "network-unavailable" && spec.host_network
             });
-            matches!(of.effect.as_str(), "NoSchedule" | "NoExecute")
+            matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
                 && !is_own
-                && !spec.tolerations.iter().any(|one| tolerates(one, of))
+                && !spec.tolerations.iter().any(|one| tolerates(one, taint))
         };
         let taint = node.spec.taints.iter().find(is_kept)?;
         let value = match taint.value.as_str() {
@@ -112,9 +112,9 @@ fn matches(term: &Value, labels: &Labels) -> Option<bool> {
         return None;
     }
     let asked = term.get("matchExpressions")?.as_array()?;
-    let holds = |of: &Value| {
-        let has = labels.get(of.get("key")?.as_str()?);
-        let values = of.get("values").and_then(Value::as_array);
+    let holds = |expression: &Value| {
+        let has = labels.get(expression.get("key")?.as_str()?);
+        let values = expression.get("values").and_then(Value::as_array);
         let is_in = || {
             has.is_some_and(|has| {
                 values
@@ -123,7 +123,7 @@ fn matches(term: &Value, labels: &Labels) -> Option<bool> {
                     .any(|value| value == has.as_str())
             })
         };
-        Some(match of.get("operator")?.as_str()? {
+        Some(match expression.get("operator")?.as_str()? {
             "In" => is_in(),
             "NotIn" => !is_in(),
             "Exists" => has.is_some(),

@@ -14,7 +14,7 @@ pub enum Unready {
     Ending,
     /// It has ended: its phase, `Succeeded` or `Failed`, and why, as far as its status says.
     Ended(String),
-    /// No node runs it: what the scheduler says.
+    /// No node runs it; the message of the scheduler.
     Unscheduled(String),
     /// A container does not run.
     Container {
@@ -31,7 +31,7 @@ pub enum Unready {
     Probe {
         /// Name of the container.
         name: String,
-        /// What its readiness probe asks, in words; `None` without a probe.
+        /// The request of its readiness probe, in words; `None` without a probe.
         asks: Option<String>,
         /// The port that the probe asks, if that is known and asked at the pod's address.
         port: Option<u16>,
@@ -153,7 +153,7 @@ impl Pod {
     }
 }
 
-/// Returns why a container does not run. One that ended well before the others start has done its work.
+/// Returns why a container does not run. An init container that ended well has done its work.
 fn stopped(of: &ContainerStatus) -> Option<Unready> {
     let ended = |code: i32, reason: Option<&str>, message: Option<&str>| {
         let reason = reason
@@ -196,7 +196,7 @@ fn stopped(of: &ContainerStatus) -> Option<Unready> {
     })
 }
 
-/// Returns the last line that is not empty: it says most.
+/// Returns the last line that is not empty: it has the reason.
 fn one_line(text: &str) -> &str {
     let mut lines = text.lines().rev().map(str::trim);
     lines.find(|line| !line.is_empty()).unwrap_or_default()
@@ -204,7 +204,11 @@ fn one_line(text: &str) -> &str {
 
 /// Returns what a probe asks, in words.
 fn asks(probe: &Value) -> Option<String> {
-    let text = |of: &Value| of.as_str().map_or_else(|| of.to_string(), str::to_owned);
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
     if let Some(get) = probe.get("httpGet") {
         let path = get.get("path").and_then(Value::as_str).unwrap_or("/");
         return Some(format!("port {} for {path}", text(get.get("port")?)));

@@ -144,8 +144,9 @@ macro_rules! changes {
     };
 }
 
-// Each change with the minor release (of Kubernetes 1) that has it first, and the earlier ones to which it was brought: that of
-// a cherry-pick without a release note by its date, too early rather than too late, since a rule too many would be removed.
+// Each change with the minor release (of Kubernetes 1) that has it first, and the earlier ones to which it was brought: for a
+// cherry-pick without a release note, by its date, rather too early than too late, because kpx would remove a rule that it does
+// not expect.
 changes! {
     /// iptables: kube-proxy writes KUBE-FIREWALL itself; before, only the kubelet did.
     KubeFirewall = 27;
@@ -226,10 +227,11 @@ changes! {
     /// nftables: kube-proxy lists its rules by netlink, behind the gate `NFTablesNetlink`, which is on by default; before, with
     /// the tool `nft`, with which it still writes them.
     NftablesNetlink = 37;
-    /// `nodePortAddresses` takes the words `primary`, `localhost` and `all` beside prefixes; before, only `primary` alone.
+    /// `nodePortAddresses` takes the words `primary`, `localhost` and `all` in addition to prefixes; before, only
+    /// `primary` alone.
     NodePortWords = 37;
     /// nftables: kube-proxy listens for NodePorts of TCP on loopback addresses, behind the gate
-    /// `KubeProxyNFTablesLocalhostNodePorts` (KEP-6032), and rejects there what it does not listen for; with the metric
+    /// `KubeProxyNFTablesLocalhostNodePorts` (KEP-6032), and rejects other ports there; with the metric
     /// `kubeproxy_nftables_localhost_nodeport_listeners`.
     LocalhostNodePorts = 37;
     /// nftables: the tool `nft` in kube-proxy's image reads sets of every newer `nft`; before, it crashes on those of 1.1.2.
@@ -330,7 +332,7 @@ impl Serialize for Goal {
     }
 }
 
-/// Versions that have a known bug: from the first one up to the one that fixes it, which is not among them.
+/// Versions that have a known bug: from the first one up to, but not including, the one that fixes it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Span {
     /// The first version.

@@ -20,11 +20,11 @@ pub struct Refused {
     pub field: &'static str,
     /// Its value.
     pub value: String,
-    /// What it has that is refused.
+    /// The reason, as a part of the value: `leading zeros`.
     pub why: &'static str,
 }
 
-/// Returns what strict validation refuses in the address `text`; `None` also for one that no release accepts.
+/// Returns the reason why strict validation refuses the address `text`; `None` also for one that no release accepts.
 fn address(text: &str) -> Option<&'static str> {
     if text.contains(':') {
         let addr: Ipv6Addr = text.parse().ok()?;
@@ -37,7 +37,7 @@ fn address(text: &str) -> Option<&'static str> {
     (is_address && octets.iter().any(has_zeros)).then_some(ZEROS)
 }
 
-/// Returns what strict validation refuses in the prefix `text`; `None` also for one that no release accepts.
+/// Returns the reason why strict validation refuses the prefix `text`; `None` also for one that no release accepts.
 fn prefix(text: &str) -> Option<&'static str> {
     let (addr, len) = text.split_once('/')?;
     if let Some(why) = address(addr) {
@@ -130,7 +130,7 @@ pub fn of_node(node: &Node) -> Vec<Refused> {
     fields.0
 }
 
-/// Returns the form of `value` that says the same and is accepted: for a prefix, as Kubernetes has always read it.
+/// Returns the accepted form of `value` with the same meaning: for a prefix, as Kubernetes has always read it.
 pub fn accepted(value: &str) -> Option<String> {
     let (addr, len) = match value.trim().split_once('/') {
         Some((addr, len)) => (addr, Some(len)),

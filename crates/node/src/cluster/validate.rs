@@ -58,8 +58,8 @@ const LOCAL: &str =
     "it must be ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or empty";
 const PERIOD: &str = "it must not be shorter than minSyncPeriod";
 
-/// Returns the fields of the configuration `text` that kube-proxy refuses when it starts in `mode`. Without its `version`, those that
-/// some releases refuse are left out.
+/// Returns the fields of the configuration `text` that kube-proxy refuses when it starts in `mode`. Without its `version`, fields
+/// that only some releases refuse are omitted.
 pub fn refused(text: &str, mode: Mode, version: Option<Version>) -> Result<Vec<Refused>, Gap> {
     let config = written(text)?;
     let mut validator = Validator {
@@ -107,7 +107,7 @@ pub fn refused(text: &str, mode: Mode, version: Option<Version>) -> Result<Vec<R
     validator.word("healthzBindAddress", ENDPOINT, is_endpoint);
     validator.word("metricsBindAddress", ENDPOINT, is_endpoint);
     validator.list("nodePortAddresses", NODE_PORTS, |all| {
-        let is_word = |of: &str| matches!(of, "primary" | "localhost" | "all");
+        let is_word = |text: &str| matches!(text, "primary" | "localhost" | "all");
         all.iter().all(|word| is_word(word) || is_cidr(word))
     });
     validator.local(version);

@@ -180,7 +180,7 @@ pub(crate) fn find(clues: &Clues<'_>) -> Result<ProxyVersion, Gap> {
         match clue {
             Ok(Some(version)) => return Ok(ProxyVersion { version, source }),
             Ok(None) => {}
-            // The gap of the running process comes first: it is the one to act on.
+            // The gap of the running process comes first: a user can act on it.
             Err(why) => gap = gap.or(Some(why.clone())),
         }
     }
@@ -217,7 +217,8 @@ fn tags(spec: &PodSpec) -> impl Iterator<Item = &str> {
 }
 
 fn proxies(spec: &PodSpec) -> impl Iterator<Item = &Container> {
-    let ours = |of: &&Container| of.name == "kube-proxy" || spec.containers.len() == 1;
+    let ours =
+        |container: &&Container| container.name == "kube-proxy" || spec.containers.len() == 1;
     spec.containers.iter().filter(ours)
 }
 

@@ -80,10 +80,12 @@ impl Pod {
             .containers
             .iter()
             .flat_map(|container| &container.ports);
-        ports.any(|of| of.get("hostPort").and_then(serde_json::Value::as_u64) == Some(port.into()))
+        ports.any(|declared| {
+            declared.get("hostPort").and_then(serde_json::Value::as_u64) == Some(port.into())
+        })
     }
 
-    /// Returns what creates it; `None` if it has no controller, or none is shown.
+    /// Returns its workload; `None` if it has no controller, or none is shown.
     pub fn workload(&self) -> Option<Workload> {
         let owner = self.metadata.owners.iter().find(|owner| owner.controller)?;
         // A Deployment makes one ReplicaSet for each template.
@@ -102,7 +104,7 @@ impl Pod {
     }
 }
 
-/// What creates pods of one template.
+/// A workload: it creates pods of one template.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Workload {
     /// Its kind: `Deployment`, `DaemonSet`, ….
@@ -265,7 +267,7 @@ pub struct ContainerTerminated {
     pub reason: Option<String>,
     /// Exit status.
     pub exit_code: i32,
-    /// What it left in its termination log.
+    /// The text in its termination log.
     pub message: Option<String>,
 }
 

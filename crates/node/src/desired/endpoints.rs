@@ -162,7 +162,7 @@ pub(super) fn collect(
     found
 }
 
-/// Returns the number of `port`, if it is that of the Service port `name`.
+/// Returns the number of `port`, if it belongs to the Service port `name`.
 pub fn matching(port: &EndpointPort, name: &str, proto: Proto) -> Option<u16> {
     let protocol = port.protocol.as_deref().unwrap_or("TCP");
     let fits = port.name.as_deref() == Some(name) && protocol.parse() == Ok(proto);

@@ -187,7 +187,7 @@ impl DesiredState {
         self.mode != Mode::Userspace && !self.version.is_at_least(OLDEST)
     }
 
-    /// Returns whether kpx computes all rules of this release and mode, so that it can write what is missing.
+    /// Returns whether kpx computes all rules of this release and mode, so that it can write missing ones.
     pub fn is_whole(&self) -> bool {
         self.mode != Mode::Userspace && !self.is_older()
     }

@@ -16,7 +16,7 @@ use super::Item;
 #[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
 pub enum Gap {
     /// The item does not apply to this node.
-    #[error("not applicable: {0}")]
+    #[error("{0}")]
     NotApplicable(String),
     /// The bundle does not contain the item, or the run did not read it.
     #[error("{0} was not collected")]
@@ -39,7 +39,7 @@ pub enum Gap {
     /// The program that reads it is too old for the kernel, or was built without the required feature.
     #[error("{0}: {1}")]
     Unsupported(Item, String),
-    /// Only a part of it was read, from a text that shows no more; what is missing is unknown.
+    /// Only a part of it was read, from a text that shows no more; the rest is unknown.
     #[error("{0} is shown in part: {1}")]
     Partial(Item, String),
     /// Reading or parsing failed for another reason.
@@ -71,7 +71,8 @@ impl fmt::Display for Forbidden {
 }
 
 impl Gap {
-    /// Returns why `text` of `item` could not be parsed as JSON. What a shell or a tool prints instead of it is quoted.
+    /// Returns why `text` of `item` could not be parsed as JSON. The message of a shell or a tool in its place is
+    /// quoted.
     pub fn of_json(item: Item, text: &str, error: &serde_json::Error) -> Self {
         /// Characters of the text that are quoted.
         const QUOTED: usize = 60;
@@ -104,7 +105,7 @@ impl Gap {
         }
     }
 
-    /// Returns the same reason with its text replaced by what `edit` returns for it.
+    /// Returns the same reason with its text replaced by `edit`.
     #[must_use]
     pub fn reworded(self, edit: impl FnOnce(&str) -> String) -> Self {
         match self {

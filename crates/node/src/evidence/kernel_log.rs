@@ -22,7 +22,7 @@ const MONTHS: [&str; 12] = [
 /// Parses a log. The lines before the last start of the kernel are left out.
 pub fn parse(text: &str) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = text.lines().map(entry).collect();
-    let boot = |of: &Entry<'_>| of.text.starts_with("Linux version ");
+    let boot = |entry: &Entry<'_>| entry.text.starts_with("Linux version ");
     if let Some(start) = entries.iter().rposition(boot) {
         entries.drain(..start);
     }

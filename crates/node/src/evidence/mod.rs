@@ -36,7 +36,7 @@ use text::Text;
 pub use time::{NotATime, Time};
 pub use tracked::{Phase, Tracked};
 
-/// Which items are read of which only a part is known.
+/// The partially known items that are read.
 #[derive(Clone, Copy, Debug, Default)]
 enum Parts {
     /// None: each is a gap.
@@ -44,13 +44,13 @@ enum Parts {
     None,
     /// kube-proxy's configuration, as far as its rules show it.
     Settings,
-    /// Those whose text or readers say what is missing.
+    /// Items whose text or readers show what is missing.
     Marked,
     /// All, to show them.
     All,
 }
 
-/// Items whose readers tell what is missing from what does not exist, besides rules of iptables.
+/// Items, in addition to rules of iptables, whose readers distinguish missing data from absent objects.
 const MARKED: &[Item] = &[
     Item::Ipset,
     Item::IpvsSave,
@@ -72,7 +72,7 @@ pub struct Evidence {
     one_of_all: bool,
     /// Items of which only a part was read, each with what is missing.
     partial: BTreeMap<Item, String>,
-    /// Which of such items are read as far as they go.
+    /// The partially known items that are read.
     parts: Parts,
 }
 
@@ -84,20 +84,20 @@ impl Evidence {
             .insert(item, read.map(|text| Arc::new(Text::new(text))));
     }
 
-    /// Records the part of `item` that was read; `why` says what is missing.
+    /// Records the part of `item` that was read; `why` names the missing part.
     pub fn insert_part(&mut self, item: Item, text: String, why: String) {
         self.insert(item, Ok(text));
         self.partial.insert(item, why);
     }
 
-    /// Returns a copy in which those partial items are read whose text or readers say what is missing: nothing is concluded from
-    /// what they do not have. In the original, each is a [`Gap::Partial`].
+    /// Returns a copy in which partial items are read if their text or readers show the missing part: nothing is concluded
+    /// from missing data. In the original, each is a [`Gap::Partial`].
     #[must_use]
     pub fn with_parts(&self) -> Self {
         self.taking(Parts::Marked)
     }
 
-    /// Returns a copy in which every partial item is read, for what only shows it.
+    /// Returns a copy in which every partial item is read, for commands that only show it.
     #[must_use]
     pub fn with_all_parts(&self) -> Self {
         self.taking(Parts::All)
@@ -128,7 +128,7 @@ impl Evidence {
         Some(Gap::Partial(item, why.to_owned()))
     }
 
-    /// Returns what is missing of `item`, if only a part of it was read.
+    /// Returns the missing part of `item`, if only a part of it was read.
     pub fn missing_part(&self, item: Item) -> Option<&str> {
         self.partial.get(&item).map(String::as_str)
     }
@@ -228,8 +228,8 @@ impl Evidence {
         self.one_of_all
     }
 
-    /// Returns the text of `item`, or why it is missing. A text that is never empty, and is, was not read. Of sysctls, each line is known by
-    /// itself, so a part is always read.
+    /// Returns the text of `item`, or why it is missing. An empty text of an item that is never empty was not read. Each line of sysctls
+    /// counts alone, so a part of them is always read.
     pub fn text(&self, item: Item) -> Result<&str, Gap> {
         match self.items.get(&item) {
             Some(Ok(_)) if self.hides(item) => {
@@ -267,7 +267,7 @@ impl Evidence {
         !takes && self.partial.contains_key(&item)
     }
 
-    /// Returns what `parse` makes of the text of `item`, once for all copies of the text.
+    /// Returns the result of `parse` on the text of `item`, once for all copies of the text.
     pub fn parsed<T: Any + Send + Sync>(
         &self,
         item: Item,

@@ -54,7 +54,7 @@ pub fn parse(item: Item, text: &str) -> Result<Vec<PodNetwork>, Gap> {
 /// Adds an item that is read to its network.
 fn end(all: &mut [PodNetwork], part: &mut Option<(Item, String)>) {
     if let (Some(network), Some((item, mut text))) = (all.last_mut(), part.take()) {
-        // Nothing needs to listen in a pod, of which ss prints the heads of its columns alone.
+        // In a pod without listeners, ss prints only the heads of its columns.
         if item == Item::Sockets && text.trim().is_empty() {
             "Netid State\n".clone_into(&mut text);
         }

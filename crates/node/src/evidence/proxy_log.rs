@@ -1,4 +1,4 @@
-//! kube-proxy's log: how it started, and what keeps it from its work. Every reader of the log asks here.
+//! kube-proxy's log: how it started, and which troubles it reports. This is the only parser of the log.
 //!
 //! klog writes `Lmmdd hh:mm:ss.uuuuuu thread file:line] message`, and an error that has several lines below its message; with
 //! `logging.format: json` an object a line, with `ts` in milliseconds, `caller`, `msg`, and `err` if it is an error.
@@ -11,12 +11,12 @@ use crate::net::Family;
 
 /// kube-proxy cannot use IPVS: it exits, or falls back to another mode.
 pub const NO_IPVS: &str = "can't use the IPVS proxier";
-/// What a tool says before the reason for which it fails.
+/// The text of a tool before the reason of its failure.
 const NO_REASON: &str = "Ignoring deprecated --wait-interval option.";
 /// Another program holds the lock of iptables.
 const LOCK_HELD: &str = "holding the xtables lock";
 
-/// The error of a sync that waited for the lock in vain.
+/// The error of a sync that did not get the lock.
 pub const LOCKED: &str = "another program holds the lock of iptables";
 /// The kernel's IP sets are newer than the tool.
 const NEWER_SETS: &str = "not supported by userspace";
@@ -24,15 +24,15 @@ const NEWER_SETS: &str = "not supported by userspace";
 const NO_IPSET: &str = "ipset version";
 /// Part of an error of IP sets, in front of the entry that was refused.
 const ADDING: &str = "adding entry ";
-/// Parts of errors, in lower case, of writers that are refused whoever they are.
+/// Parts of errors, in lower case, that any writer would get.
 const REFUSALS: &[&str] = &[ADDING, LOCKED, "could not process rule"];
-/// kube-proxy's mode, with [`MODE_END`] behind it: `"Using ipvs Proxier"` since 1.22, `Using ipvs Proxier.` before.
+/// kube-proxy's mode, with [`MODE_END`] after it: `"Using ipvs Proxier"` since 1.22, `Using ipvs Proxier.` before.
 const MODE: &str = "Using ";
 /// The end of the line with kube-proxy's mode.
 const MODE_END: &str = " Proxier";
-/// It has found its Node after all, in lower case.
+/// The message that it has found its Node, in lower case.
 const NODE_FOUND: &str = "successfully retrieved node";
-/// It has read all objects of a kind, in lower case; one of [`LISTED`] names the kind.
+/// The message that it has read all objects of a kind, in lower case; one of [`LISTED`] names the kind.
 const SYNCED: &str = "caches are synced";
 /// Controllers, as messages name them, and the kinds of objects that they read.
 const LISTED: &[(&str, &str)] = &[
@@ -45,13 +45,13 @@ const LISTED: &[(&str, &str)] = &[
 /// The default scheduler follows.
 const SCHEDULER: &str = "IPVS scheduler not specified, use ";
 
-/// What kube-proxy's log reports.
+/// The reports of kube-proxy's log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ProxyLog {
-    /// Troubles of the last run that no later message ends, each once, in the order of their first messages; or why they cannot
-    /// be read.
+    /// Troubles of the last run that no later message ends, without duplicates, in the order of their first messages; or the
+    /// reason why they cannot be read.
     pub troubles: Result<Vec<Trouble>, Gap>,
-    /// Whether it is the log of a container, whose clock is UTC; a journal has that of the node.
+    /// Whether it is the log of a container, whose clock is UTC; a journal has the node's clock.
     pub of_container: bool,
     /// The last line about IP sets that the tool cannot read.
     pub newer_sets: Option<String>,
@@ -71,7 +71,7 @@ pub struct Started {
 /// A trouble, and how often it is reported.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Trouble {
-    /// What does not work.
+    /// Its kind.
     pub kind: Kind,
     /// The IP family, where the message names one.
     pub family: Option<Family>,
@@ -87,7 +87,7 @@ pub struct Trouble {
     pub line: String,
 }
 
-/// What does not work.
+/// The kind of a trouble.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// It exits.
@@ -106,7 +106,7 @@ pub enum Kind {
     Port,
 }
 
-/// Words of messages, as releases since 1.12 write them, and what they report. The first one counts.
+/// Words of messages, as releases since 1.12 write them, and their meaning. The first match counts.
 const SIGNS: &[(&str, Kind)] = &[
     ("\"command failed\"", Kind::Exit),
     ("error running proxyserver", Kind::Exit),
@@ -236,18 +236,19 @@ fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
         }
         has_ended = kind == Some(Kind::Exit);
         match kind {
-            // What it cannot clean up of other modes does not keep it from its work.
+            // A failed clean-up of other modes does not stop its work.
             Some(_) if entry.source.starts_with("cleanup.go") => {}
             Some(kind) => note(&mut troubles, kind, entry),
             None if lowercase.contains("syncproxyrules complete") => {
                 let family = family_in(&entry.text);
-                let is_of = |of: Option<Family>| of.is_none() || family.is_none() || of == family;
+                let is_of =
+                    |other: Option<Family>| other.is_none() || family.is_none() || other == family;
                 troubles.retain(|trouble| trouble.kind != Kind::Sync || !is_of(trouble.family));
             }
             None if lowercase.contains(SYNCED) => {
-                let is_of = |of: &Trouble| {
+                let is_of = |trouble: &Trouble| {
                     let mut kinds = LISTED.iter().filter(|(name, _)| entry.text.contains(name));
-                    kinds.any(|(_, kind)| of.line.contains(&format!("v1.{kind}")))
+                    kinds.any(|(_, kind)| trouble.line.contains(&format!("v1.{kind}")))
                 };
                 troubles.retain(|trouble| trouble.kind != Kind::Watch || !is_of(trouble));
             }
@@ -305,7 +306,7 @@ impl Trouble {
         })
     }
 
-    /// Returns the IP set and the entry that it does not take, if the last message is about one.
+    /// Returns the IP set and the entry that it refuses, if the last message is about one.
     pub fn refused_entry(&self) -> Option<(&str, &str)> {
         let (_, rest) = self.line.split_once(ADDING)?;
         let entry = rest.split(", error").next()?.split([' ', '"']).next()?;
@@ -342,14 +343,14 @@ fn note(troubles: &mut Vec<Trouble>, kind: Kind, entry: &Entry<'_>) {
     let line = line.replace("err=<", &format!("err={error}"));
     let time = entry.time.to_string();
     // The same error about another address is the same trouble.
-    let is_same = |of: &&mut Trouble| {
+    let is_same = |trouble: &&mut Trouble| {
         let is_it = match kind {
             Kind::Exit => true,
             // Each is of a Service of its own.
-            Kind::Port => of.error == error && of.line == line,
-            _ => without_numbers(&of.error) == without_numbers(&error),
+            Kind::Port => trouble.error == error && trouble.line == line,
+            _ => without_numbers(&trouble.error) == without_numbers(&error),
         };
-        of.kind == kind && of.family == family && is_it
+        trouble.kind == kind && trouble.family == family && is_it
     };
     if let Some(known) = troubles.iter_mut().find(is_same) {
         (known.count, known.last, known.line) = (known.count + 1, time, line);
@@ -366,7 +367,7 @@ fn note(troubles: &mut Vec<Trouble>, kind: Kind, entry: &Entry<'_>) {
     });
 }
 
-/// Returns `text` without what differs from one Service to the next.
+/// Returns `text` without the parts that differ by Service.
 fn without_numbers(text: &str) -> String {
     let text = text.replace(|c: char| c.is_ascii_digit(), "");
     // An entry of an IP set may be an address and a port, or a port.
@@ -403,7 +404,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
 /// The most words in front of a message in a journal: the date, the time, the host and the program.
 const MOST_WORDS: usize = 5;
 
-/// Returns a further line of a message without what a journal puts in front of each: `Nov 02 23:10:04 node1 k3s[812]: `.
+/// Returns a further line of a message without the prefix of a journal: `Nov 02 23:10:04 node1 k3s[812]: `.
 pub fn further(line: &str) -> Option<&str> {
     let (head, rest) = line.split_once("]: ")?;
     let (head, pid) = head.rsplit_once('[')?;
@@ -488,7 +489,7 @@ fn header(line: &str) -> Option<Entry<'_>> {
 }
 
 fn family_in(text: &str) -> Option<Family> {
-    let names = |of: &str| text.contains(of);
+    let names = |name: &str| text.contains(name);
     if names("ipFamily=\"IPv6\"") || names("ip6tables") {
         Some(Family::V6)
     } else if names("ipFamily=\"IPv4\"") || names("iptables-restore v") {
@@ -498,8 +499,8 @@ fn family_in(text: &str) -> Option<Family> {
     }
 }
 
-/// Returns the error of a message: the value of `err=`, or what follows the first colon; its first line with words, without the
-/// exit status of a tool.
+/// Returns the error of a message: the value of `err=`, or the text after the first colon; its first line with words, without
+/// the exit status of a tool.
 fn error(text: &str) -> String {
     let value = match text.split_once("err=") {
         Some((_, rest)) if rest.starts_with('"') => unquoted(&rest[1..]),
@@ -539,7 +540,7 @@ fn error(text: &str) -> String {
     without_query(&whole)
 }
 
-/// Returns `text` without the query of a URL in quotation marks, which says what was asked for and hides what happened.
+/// Returns `text` without the query of a URL in quotation marks, which is long and hides the reason.
 fn without_query(text: &str) -> String {
     let query = text.split_once("\"http").and_then(|(_, url)| {
         let (url, _) = url.split_once('"')?;
@@ -548,7 +549,7 @@ fn without_query(text: &str) -> String {
     query.map_or_else(|| text.to_owned(), |query| text.replacen(query, "", 1))
 }
 
-/// Returns the beginning of `text` as far as the quotation mark that ends it, without escapes.
+/// Returns the beginning of `text`, up to the quotation mark that ends it, without escapes.
 fn unquoted(text: &str) -> String {
     let mut value = String::new();
     let mut chars = text.chars();

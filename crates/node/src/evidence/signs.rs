@@ -1,4 +1,4 @@
-//! Text of logs that kpx looks for. The redaction keeps the lines with it.
+//! Texts that kpx looks for in logs. The redaction keeps the lines with them.
 
 /// A redacted log without any of them.
 pub const NOTHING_KEPT: &str = "no line that kpx looks for";

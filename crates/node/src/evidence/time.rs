@@ -42,7 +42,7 @@ impl Time {
         }
     }
 
-    /// Returns it for people, to the minute: `20 Nov 2026 12:44 UTC`.
+    /// Returns it as text, to the minute: `20 Nov 2026 12:44 UTC`.
     pub fn as_said(self) -> String {
         const MONTHS: [&str; 12] = [
             "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",

@@ -1,5 +1,5 @@
-//! What the kernel says about packets that it traces: `NFT_MSG_TRACE` of `linux/netfilter/nf_tables.h`, and lines of its
-//! log for the legacy back end of iptables.
+//! The kernel's messages about packets that it traces: `NFT_MSG_TRACE` of `linux/netfilter/nf_tables.h`, and lines of
+//! its log for the legacy back end of iptables.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,7 @@ pub struct Wanted {
     pub from_host: bool,
     /// Whether packets that come in by a link are wanted.
     pub from_links: bool,
-    /// Whether packets of established connections are wanted, instead of those that begin one.
+    /// Whether packets of established connections are wanted, instead of packets that begin one.
     pub established: bool,
 }
 
@@ -45,9 +45,9 @@ pub struct Event {
     pub packet: u32,
     /// Where it is.
     pub chain: ChainName,
-    /// What this is about.
+    /// The subject.
     pub about: About,
-    /// What it does with the packet.
+    /// Its effect on the packet.
     pub verdict: Ruling,
     /// The packet at this moment; only the first message of a base chain has it.
     pub headers: Option<Headers>,
@@ -68,7 +68,7 @@ pub enum About {
     Policy,
 }
 
-/// What a rule or a policy does with a packet.
+/// The effect of a rule or a policy on a packet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Ruling {
     /// On to the next rule.
@@ -83,7 +83,7 @@ pub enum Ruling {
     Accept,
     /// Dropped, or rejected with an answer.
     Drop,
-    /// Taken by something else, such as a program in user space.
+    /// Taken by another receiver, such as a program in user space.
     Taken,
 }
 
@@ -105,10 +105,10 @@ pub struct Base {
     pub priority: i32,
 }
 
-/// What is known of the packets in the tables of iptables' legacy back end.
+/// The traces in the tables of iptables' legacy back end, as far as they are known.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum InLegacy {
-    /// That back end has no tables.
+    /// The back end has no tables.
     #[default]
     NoTables,
     /// The kernel traced them there, too.
@@ -117,7 +117,7 @@ pub enum InLegacy {
     Unknown(Gap),
 }
 
-/// What was traced.
+/// The traced packet.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Traced {
     /// Name of kpx's own table.
@@ -128,7 +128,7 @@ pub struct Traced {
     pub chains: BTreeMap<ChainName, Option<Base>>,
     /// Handles of the rules of each chain in `events`, in order.
     pub rules: BTreeMap<ChainName, Vec<u64>>,
-    /// What is known of the packets in the tables of iptables' legacy back end.
+    /// The traces in the tables of iptables' legacy back end, as far as they are known.
     pub legacy: InLegacy,
     /// Whether messages were lost, because there were too many.
     pub lost: bool,
@@ -139,7 +139,7 @@ pub struct Traced {
 }
 
 /// Chains of kpx's own table. The first two choose packets, the next two know the state of their connection, the last two
-/// see what leaves the node or reaches it.
+/// see packets that leave the node or reach it.
 pub const OWN_CHAINS: [OwnChain; 6] = [
     OwnChain::new("from-links", 0, FIRST),
     OwnChain::new("from-host", 3, FIRST),

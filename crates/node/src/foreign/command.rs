@@ -1,4 +1,4 @@
-//! Command lines in pasted text: which tool ran, on what, and whether its output is only a part.
+//! Command lines in pasted text: the tool, its target, and whether its output is only a part.
 
 use std::fmt;
 
@@ -37,8 +37,8 @@ const HOST_PODS: &[&str] = &[
     "kindnet",
 ];
 
-/// Returns where `kubectl exec` or `kubectl debug` runs a program: on the node of a pod that is in its network, or in that of a pod; and
-/// the node, if it is named.
+/// Returns where `kubectl exec` or `kubectl debug` runs a program: on the node of a pod in the host's network, or in the network of a
+/// pod; and the node, if it is named.
 fn target_of_kubectl(words: &[&str]) -> (bool, Option<String>) {
     let mut all = words
         .iter()
@@ -78,7 +78,7 @@ fn target_of_kubectl(words: &[&str]) -> (bool, Option<String>) {
     )
 }
 
-/// What a command of iptables lists.
+/// The subject of a command of iptables.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Iptables {
     /// The family, if the program is of one.
@@ -93,7 +93,7 @@ pub(super) struct Iptables {
     pub(super) saves: bool,
 }
 
-/// Tools whose output is read, and those that are known in command lines.
+/// Tools whose output is read, and tools that are known in command lines.
 const TOOLS: &[&str] = &[
     "ipvsadm",
     "ipset",
@@ -145,7 +145,8 @@ fn is_iptables(name: &str) -> bool {
     ["", "-save", "-legacy", "-nft", "-legacy-save", "-nft-save"].contains(&rest)
 }
 
-/// Returns whether `nsenter` with these words enters a network that is not the node's: that of any process but the first.
+/// Returns whether `nsenter` with these words enters a network that is not the node's: the network of any process but the
+/// first.
 fn enters_network(words: &[&str]) -> bool {
     let (mut is_first, mut enters) = (false, false);
     for (at, word) in words.iter().enumerate() {
@@ -226,7 +227,7 @@ impl Command {
                 "docker" | "podman" | "nerdctl" | "crictl" if words.get(1) == Some(&"exec") => {
                     let options = words[2..].iter().take_while(|word| word.starts_with('-'));
                     let at = 2 + options.count();
-                    // The nodes of kind and minikube are containers; those of crictl have numbers.
+                    // The nodes of kind and minikube are containers; containers of crictl have numbers.
                     let of = words.get(at).filter(|_| first != "crictl");
                     host = of
                         .filter(|name| is_host(name))
@@ -405,7 +406,7 @@ impl Command {
         })
     }
 
-    /// Returns what is listed, if it is a command of iptables.
+    /// Returns the chain or table that is listed, if it is a command of iptables.
     pub(super) fn iptables(&self) -> Option<Iptables> {
         if !is_iptables(&self.program) {
             return None;

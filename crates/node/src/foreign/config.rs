@@ -12,8 +12,8 @@ use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::words::listed;
 
-/// Returns the configuration that the command line of a kube-proxy among `lines` gives, and why it is a part. The lines are those of a
-/// process list, or of a file with its arguments.
+/// Returns the configuration from the command line of a kube-proxy among `lines`, and why it is incomplete. The lines are from a
+/// process list, or from a file with its arguments.
 pub(super) fn of_arguments(
     lines: &[String],
     command: &Command,
@@ -53,7 +53,8 @@ pub(super) fn of_flags<S: AsRef<str>>(args: &[S]) -> Option<String> {
     (!flags.is_empty() && flags.value("config").is_none()).then(|| flags.to_config())
 }
 
-/// Adds the configuration that the rules in `evidence` show, as a part: what they do not tell has its default.
+/// Adds the configuration that the rules in `evidence` show, as a part: settings that they do not show have their
+/// defaults.
 pub(super) fn infer(evidence: &mut Evidence) {
     let known = evidence.text(Item::ProxyConfig);
     if !matches!(known, Err(Gap::NotCollected(_))) {
@@ -146,7 +147,7 @@ fn shown_mode(node: &NodeSnapshot<'_>) -> Option<Mode> {
     modes.observed().or_else(other)
 }
 
-/// What the rules show of the configuration.
+/// The configuration as far as the rules show it.
 #[derive(Debug, Default)]
 struct Seen {
     /// Ranges of pods' addresses.

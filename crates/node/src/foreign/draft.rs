@@ -1,4 +1,4 @@
-//! What is read of one node so far, as evidence.
+//! The evidence of one node, as read so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 use crate::words::number_of;
 
-/// What is read of one node so far.
+/// The data of one node, as read so far.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) rules: BTreeMap<(&'static str, Family), rules::Rules>,
@@ -42,7 +42,7 @@ impl Draft {
             && self.policy.iter().all(Option::is_none)
     }
 
-    /// Keeps what is read of `item`: all of it before a part of it, and the parts of lists together.
+    /// Keeps the text of `item`: all of it before a part of it, and the parts of lists together.
     pub(super) fn put(&mut self, item: Item, (text, missing): (String, Option<String>)) {
         if text.trim().is_empty() && missing.is_some() {
             return;
@@ -142,7 +142,7 @@ impl Draft {
         }
     }
 
-    /// Returns the evidence, and what there is in words.
+    /// Returns the evidence, and its contents in words.
     pub(super) fn evidence(
         mut self,
         candidates: &BTreeSet<std::net::SocketAddr>,

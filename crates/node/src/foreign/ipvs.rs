@@ -38,7 +38,7 @@ struct Server {
     reals: Vec<String>,
 }
 
-/// The listings, which only their titles tell apart.
+/// The listings; only their titles distinguish them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Form {
     Plain,
@@ -314,7 +314,7 @@ impl Servers {
         }
     }
 
-    /// Returns the text of `ipvsadm -Sn`, and what is missing of it.
+    /// Returns the text of `ipvsadm -Sn`, and the missing parts.
     pub(super) fn text(&self) -> (String, Option<String>) {
         let mut text = String::new();
         for Server {
@@ -335,7 +335,7 @@ impl Servers {
         (text, (!lost.is_empty()).then(|| lost.join("; ")))
     }
 
-    /// Returns what is lost, if there is no virtual server to say it of.
+    /// Returns the lost part, if there is no virtual server to attach it to.
     pub(super) fn lost(&self) -> Option<String> {
         let mut lost: Vec<&str> = self.lost.iter().map(String::as_str).collect();
         if self.all.is_empty() && !self.order.is_empty() {

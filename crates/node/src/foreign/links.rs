@@ -10,7 +10,7 @@ use crate::net::{Cidr, Family};
 pub(super) fn addresses(lines: &[String]) -> Vec<Value> {
     let mut all: Vec<Map<String, Value>> = Vec::new();
     for line in lines {
-        // With -o, the line continues behind a backslash.
+        // With -o, the line continues after a backslash.
         for part in line.split('\\') {
             link_line(part, &mut all);
         }
@@ -286,7 +286,7 @@ fn four(words: &[&str]) -> Option<Value> {
     };
     let mut values = words.iter().filter_map(value);
     let addr = values.next()?;
-    // An address in between is the far end, or that of broadcasts: of the two, a mask has its ones first.
+    // An address in between is the far end or the broadcast address; a mask begins with ones.
     let is_mask = |addr: &Ipv4Addr| {
         let bits = addr.to_bits();
         bits.leading_ones() >= 8 && bits.leading_ones() + bits.trailing_zeros() == 32
@@ -540,7 +540,7 @@ pub(super) fn is_route_title(line: &str) -> bool {
         || line.starts_with("Destination") && line.contains("Gateway") && line.contains("Genmask")
 }
 
-/// Returns whether `line` can only be a row of `route -n` or `netstat -rn`, whose titles are translated.
+/// Returns whether `line` can only be a row of `route -n` or `netstat -rn`, since their titles may be translated.
 pub(super) fn is_plain_route_row(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     let is_flag = |c: char| "UGHDMRCA!Icn".contains(c);

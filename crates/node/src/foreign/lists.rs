@@ -131,7 +131,7 @@ fn users(rest: &[&str]) -> String {
         .map_or_else(String::new, |word| (*word).to_owned())
 }
 
-/// Reads `ss` or `netstat`; returns the listening sockets, and what is missing.
+/// Reads `ss` or `netstat`; returns the listening sockets, and the missing part.
 pub(super) fn sockets(lines: &[String], command: Option<&Command>) -> (String, Option<String>) {
     let flag = |letter: char, long: &str| command.is_some_and(|command| command.flag(letter, long));
     let given = match (flag('t', "--tcp"), flag('u', "--udp")) {
@@ -363,7 +363,7 @@ pub(super) fn counters(lines: &[String]) -> String {
                 .collect()
         })
         .collect();
-    // A counter that the tool does not print is not there.
+    // A counter that is not printed does not exist.
     let source = |name: &str| match name {
         "clashres" => "clash_resolve".to_owned(),
         "icmp_error" => "error".to_owned(),
@@ -433,7 +433,7 @@ pub(super) fn nft(lines: &[String], command: Option<&Command>) -> Result<String,
     Ok(text)
 }
 
-/// Takes ` # handle 5` off the end of a line, unless it is in quotes.
+/// Removes ` # handle 5` from the end of a line, unless it is in quotes.
 fn without_handle(line: &str) -> &str {
     let Some((before, number)) = line.rsplit_once(" # handle ") else {
         return line;

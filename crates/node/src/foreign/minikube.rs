@@ -9,7 +9,7 @@ fn title(line: &str) -> Option<&str> {
     line.trim_end().strip_prefix("==> ")?.strip_suffix(" <==")
 }
 
-/// Returns whether `text` is what `minikube logs` prints; `tail` has titles of the same form, over other things.
+/// Returns whether `text` is the output of `minikube logs`; `tail` has titles of the same form, over other things.
 pub(super) fn is_of(text: &str) -> bool {
     let mut titles = text.lines().filter_map(title);
     titles.any(|title| title == "describe nodes" || title.starts_with("kube-proxy ["))

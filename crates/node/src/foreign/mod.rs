@@ -1,8 +1,8 @@
-//! What people have of a node without kpx: pasted outputs of commands, files of them, and support bundles of other tools, as the
-//! items of kpx's own bundle.
+//! Evidence from other sources than kpx: pasted outputs of commands, files of them, and support bundles of other tools,
+//! converted to the items of kpx's own bundle.
 //!
-//! A text shows a part, and says which: a table that was not pasted is unknown, not empty, and so is what was cut. Items of which
-//! only a part is shown are [`Gap::Partial`] for what needs all of them.
+//! A text shows a part of a node: a table that was not pasted, or that was cut, is unknown, not empty. Items that are shown in
+//! part are [`Gap::Partial`] for readers that need all of them.
 
 mod bundles;
 mod command;
@@ -33,14 +33,14 @@ pub use bundles::is_wanted;
 pub use reader::HNS;
 pub use rules::is_target;
 
-/// What was recognised in foreign input.
+/// The recognised content of foreign input.
 #[derive(Clone, Debug, Default)]
 pub struct Foreign {
-    /// What it is: `EKS log collector of i-0abc`, `pasted text`.
+    /// Its kind: `EKS log collector of i-0abc`, `pasted text`.
     pub what: String,
-    /// The nodes, those with the most evidence first. A cluster without nodes has one without a name.
+    /// The nodes, sorted by the amount of evidence, most first. A cluster without nodes has one without a name.
     pub nodes: Vec<ForeignNode>,
-    /// What could not be read of it.
+    /// The parts of it that could not be read.
     pub unread: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub struct ForeignNode {
     pub name: String,
     /// The evidence, and that of the cluster.
     pub evidence: Evidence,
-    /// What is known of it, in words: `rules (nat), 3 Services`.
+    /// Its content, in words: `rules (nat), 3 Services`.
     pub has: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl Foreign {
         }
     }
 
-    /// Returns what was recognised, in one line: what it is, what it has, and what it lacks.
+    /// Returns the recognised kind, contents and missing parts, in one line.
     pub fn summary(&self, chosen: &ForeignNode) -> String {
         let mut line = self.what.clone();
         if !chosen.name.is_empty() {
@@ -115,7 +115,7 @@ impl Foreign {
         line
     }
 
-    /// Adds the nodes of `other`: those of the same name, or of no name, become one.
+    /// Adds the nodes of `other`: nodes of the same name, or of no name, become one.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
         const PASTES: &str = "pasted texts";
@@ -127,11 +127,11 @@ impl Foreign {
         self.unread.extend(other.unread);
         let lone = other.nodes.len() == 1 && self.nodes.len() == 1;
         for node in other.nodes {
-            let is_same = |of: &&mut ForeignNode| {
-                of.name == node.name || lone && (of.name.is_empty() || node.name.is_empty())
+            let is_same = |known: &&mut ForeignNode| {
+                known.name == node.name || lone && (known.name.is_empty() || node.name.is_empty())
             };
             if let Some(of) = self.nodes.iter_mut().find(is_same) {
-                // What both have counts as the first has it, unless it has only a part.
+                // For an item in both, the first one counts, unless it has only a part.
                 let mut joined = node.evidence.clone();
                 let better = |item: Item| {
                     of.evidence.missing_part(item).is_none() || joined.missing_part(item).is_some()
@@ -169,7 +169,7 @@ impl Foreign {
     }
 }
 
-/// What a pasted text is called.
+/// The name of a pasted text.
 const PASTE: &str = "pasted text";
 
 /// Reads a pasted text, or a file with outputs of commands. `None` if nothing in it is known.
@@ -179,8 +179,8 @@ pub fn paste(bytes: &[u8]) -> Option<Foreign> {
     reader.foreign(PASTE.to_owned()).ok()
 }
 
-/// Reads the files of an archive or a folder; `name` is that of the archive. If nothing in it is known, the error is what could not
-/// be read of it, which may be nothing.
+/// Reads the files of an archive or a folder; `name` is the name of the archive. If nothing in it is known, the error lists the
+/// parts that could not be read; it may be empty.
 pub fn files(name: &str, files: Vec<Other>) -> Result<Foreign, Vec<String>> {
     bundles::read(name, files)
 }

@@ -1,4 +1,4 @@
-//! What logs and tools for several machines write before each line: times, numbers, names of hosts.
+//! Prefixes that logs and tools for several machines write before each line: times, numbers, names of hosts.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) struct Line {
 /// The fewest lines in a row that have a time: an output may have fewer.
 const FEWEST: usize = 5;
 
-/// Takes the prefixes off, and puts the lines of each host together.
+/// Removes the prefixes, and groups the lines by host.
 pub(super) fn without(lines: Vec<String>) -> Vec<Line> {
     let lines = lines.into_iter().map(|text| Line { host: None, text });
     let mut lines: Vec<Line> = lines.collect();
@@ -39,7 +39,7 @@ fn is_filled(line: &&mut Line) -> bool {
     !line.text.trim().is_empty()
 }
 
-/// Takes times off, where a run of lines has them.
+/// Removes times, if a run of lines has them.
 fn timed(lines: &mut [Line]) {
     let mut at = 0;
     while at < lines.len() {
@@ -99,7 +99,7 @@ fn time(line: &str) -> Option<(Option<&str>, &str)> {
     Some((None, rest))
 }
 
-/// Takes digits off the start of `text`, as many as `count` allows.
+/// Removes digits from the start of `text`, as many as `count` allows.
 fn digits(text: &str, count: std::ops::RangeInclusive<usize>) -> Option<&str> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
@@ -152,7 +152,7 @@ fn month(text: &str) -> Option<&str> {
     clock(rest.strip_prefix(' ')?)
 }
 
-/// Takes the numbers off that an editor or `cat -n` writes before each line.
+/// Removes the numbers that an editor or `cat -n` writes before each line.
 fn numbered(lines: &mut [Line]) {
     let number = |text: &str| -> Option<(usize, usize)> {
         let start = text.len() - text.trim_start().len();
@@ -193,7 +193,7 @@ fn numbered(lines: &mut [Line]) {
     }
 }
 
-/// Takes the name of a host off each line, as pdsh, clush and tools that run a command on several machines write it.
+/// Removes from each line the name of the host that pdsh, clush and similar tools write.
 fn named(lines: &mut [Line]) {
     let name = |text: &str| -> Option<(String, usize)> {
         let (name, rest) = text.split_once(": ").or_else(|| {
@@ -211,7 +211,7 @@ fn named(lines: &mut [Line]) {
             *hosts.entry(name).or_default() += 1;
         }
     }
-    // Keys of a description are many, and each is there once.
+    // A description has many keys, each only once.
     let count: usize = hosts.values().sum();
     let are_hosts =
         filled >= FEWEST && count * 10 >= filled * 9 && hosts.values().all(|lines| *lines >= 3);

@@ -143,7 +143,7 @@ impl Sets {
         self.is_whole |= !is_cut_off && !is_one && command.is_some();
     }
 
-    /// Returns the text of `ipset save`, and what is missing of it.
+    /// Returns the text of `ipset save`, and its missing part.
     pub(super) fn text(&self) -> (String, Option<String>) {
         let mut lost = self.lost.clone();
         if !self.is_whole {

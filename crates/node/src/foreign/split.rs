@@ -84,14 +84,14 @@ pub(super) fn sections(text: &str) -> Vec<Section> {
     sections
 }
 
-/// Returns the lines without what chats, mails, pages and logs add.
+/// Returns the lines without the additions of chats, mails, pages and logs.
 fn clean(text: &str) -> Vec<Line> {
     let text = if text.contains('\n') {
         text.to_owned()
     } else {
         text.replace('\r', "\n")
     };
-    // What a page prints as it is may begin and end within a line.
+    // Preformatted text of a page may begin and end within a line.
     let text = text.replace("<pre", "\n<pre").replace("</pre>", "</pre>\n");
     let lines: Vec<String> = text.lines().map(plain).collect();
     let lines = unfenced(unquoted(lines));
@@ -135,7 +135,7 @@ fn unquoted(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// Empties the lines of fences, and takes their indentation off what is between two.
+/// Empties the lines of fences, and removes their indentation from the lines between them.
 fn unfenced(mut lines: Vec<String>) -> Vec<String> {
     let mut open: Option<(usize, &str)> = None;
     for line in &mut lines {
@@ -146,7 +146,7 @@ fn unfenced(mut lines: Vec<String>) -> Vec<String> {
         match (mark, open) {
             (Some(mark), None) => {
                 open = Some((indent, mark));
-                // A chat puts the first line right behind the fence.
+                // A chat puts the first line right after the fence.
                 let rest = line.trim_start().trim_start_matches(['`', '~']);
                 if prompt(rest).is_some() {
                     *line = rest.to_owned();
@@ -171,7 +171,7 @@ fn indentation(line: &str) -> usize {
     line.bytes().take_while(|byte| *byte == b' ').count()
 }
 
-/// Takes the indentation off outputs that a page indents as a whole.
+/// Removes the indentation of outputs that a page indents as a whole.
 fn outdented(mut lines: Vec<String>) -> Vec<String> {
     let (mut before, mut after_blank, mut taken) = (0, true, 0);
     for line in &mut lines {
@@ -200,7 +200,7 @@ fn outdented(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// Drops what `less` and `more` write between the rows of an output. The last page of one that is left is cut.
+/// Drops the marks of `less` and `more` between the rows of an output. If the user quit, the last page is cut.
 fn without_pager(lines: Vec<String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::with_capacity(lines.len());
     let mut is_open = false;
@@ -244,9 +244,9 @@ fn without_pager(lines: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// Takes colours, titles of terminals, what was typed and deleted, tags, entities and typography out of a line.
+/// Removes colours, titles of terminals, deleted input, tags, entities and typography from a line.
 fn plain(line: &str) -> String {
-    // What a program wrote over is gone.
+    // Text that a program wrote over is gone.
     let line = line.trim_end_matches('\r');
     let line = line
         .rsplit('\r')
@@ -308,7 +308,7 @@ fn plain(line: &str) -> String {
     new
 }
 
-/// Takes the tags of a page out of a line, those with attributes, too.
+/// Removes the tags of a page from a line, also those with attributes.
 fn untagged(line: &str) -> String {
     const TAGS: [&str; 10] = [
         "br", "pre", "code", "p", "details", "summary", "span", "div", "b", "a",

@@ -336,7 +336,7 @@ fn handles_are_taken_off_rules_of_nftables() {
     let read = text(&evidence(&sample), Item::NftText);
     assert_eq!(read.trim_end(), without.join("\n").trim_end());
     assert!(!nftables::parse::text(&read).unwrap().tables.is_empty());
-    // What nft shows of iptables-nft is not used.
+    // nft's notation of the rules of iptables-nft is not used.
     assert!(matches!(
         evidence(&self::sample("48-")).text(Item::NftText),
         Err(Gap::Partial(..))

@@ -7,7 +7,7 @@ use crate::backend::software::{Maker, SOFTWARE, Software};
 use crate::cluster::Pod;
 use crate::evidence::Gap;
 
-/// What is known of a network plugin whose objects are on a node.
+/// The state of a network plugin whose objects are on a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Agent {
     /// Its agent runs, or has a pod on the node that may run again.
@@ -41,7 +41,7 @@ impl NodeSnapshot<'_> {
         })
     }
 
-    /// Returns the same of the network plugin that made something; `None` if none did, or if that is not known.
+    /// Returns the same for the network plugin that made an object; `None` if none did, or if it is unknown.
     pub fn agent_of(&self, maker: Maker) -> Option<Agent> {
         self.agent(plugin_of(maker)?).ok()
     }
@@ -63,7 +63,7 @@ impl NodeSnapshot<'_> {
         let name = self.object_name().ok();
         let mut nodes = self.nodes().into_iter().flatten();
         let Some(node) = nodes.find(|node| Some(&node.metadata.name) == name.as_ref()) else {
-            // A node that is not known may be one of k3s.
+            // An unknown node may be one of k3s.
             return matches!(plugin.name, "flannel" | "kube-router");
         };
         let version = &node.status.node_info.kubelet_version;

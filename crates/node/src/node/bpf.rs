@@ -98,7 +98,7 @@ pub struct Frontend {
     pub port: u16,
     /// The protocol; number 0 for TCP and UDP alike, as Cilium before 1.17 writes it.
     pub proto: Proto,
-    /// Which clients it is for.
+    /// The clients that it is for.
     pub clients: Clients,
     /// The sources that it is for, if not all.
     pub source: Option<Cidr>,
@@ -106,7 +106,7 @@ pub struct Frontend {
     pub kind: Kind,
     /// Whether it drops all packets.
     pub drops: bool,
-    /// The sources by which it lets clients outside in, if it checks them.
+    /// The source ranges from which it accepts clients outside, if it checks them.
     pub ranges: Option<Ranges>,
     /// Whether an L7 proxy on the node gets its packets instead of the backends.
     pub l7_proxy: bool,
@@ -125,7 +125,7 @@ pub struct Ranges {
     pub sources: Option<Vec<Cidr>>,
 }
 
-/// A connection for which a front end is sought.
+/// A connection to look up among front ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
     /// Its destination.
@@ -156,7 +156,7 @@ pub enum Place {
 pub enum Clients {
     /// All, unless another front end is for those inside the cluster.
     All,
-    /// Those inside the cluster.
+    /// Clients inside the cluster.
     Inside,
 }
 
@@ -199,7 +199,7 @@ impl Frontend {
         self.proto == proto || self.is_for_any()
     }
 
-    /// Returns whether it does not tell protocols apart.
+    /// Returns whether it serves all protocols alike.
     pub fn is_for_any(&self) -> bool {
         self.proto.number() == 0
     }
@@ -362,7 +362,7 @@ fn tables(dump: &Dump) -> Result<Vec<Read>, Gap> {
     Ok(all)
 }
 
-/// Joins the entries of a map with front ends with those of the maps beside it.
+/// Joins the entries of a map with front ends with the entries of the maps beside it.
 fn joined(
     fronts: &Content,
     backends: Option<&Map>,
@@ -430,7 +430,7 @@ enum Role {
     Ranges,
 }
 
-/// Returns what a map has, by its name, of which the kernel keeps 15 characters.
+/// Returns the contents of a map, by its name, of which the kernel keeps 15 characters.
 fn role_of(map: &Map) -> Option<(Proxy, Family, Role)> {
     const ROLES: &[(&str, Proxy, Family, Role)] = &[
         (
@@ -488,7 +488,7 @@ fn in_use<'d>(
     })
 }
 
-/// Flags of Cilium's front ends; those of the second byte are `flags2`.
+/// Flags of Cilium's front ends; `flags2` is the second byte.
 mod flag {
     pub(super) const EXTERNAL_IP: u16 = 1;
     pub(super) const NODE_PORT: u16 = 1 << 1;
@@ -512,7 +512,14 @@ fn cilium(
         .iter()
         .map(|backend| (backend.id, backend))
         .collect();
-    let key = |of: &CiliumService| (of.address, of.port, of.protocol.number(), of.internal);
+    let key = |service: &CiliumService| {
+        (
+            service.address,
+            service.port,
+            service.protocol.number(),
+            service.internal,
+        )
+    };
     let mut slots: BTreeMap<_, Vec<&CiliumService>> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.slot > 0) {
         slots.entry(key(entry)).or_default().push(entry);
@@ -522,7 +529,7 @@ fn cilium(
         let has = |flag: u16| front.flags & flag != 0;
         let own = slots.get(&key(front)).map_or(&[][..], Vec::as_slice);
         let (mut found, mut missing) = (Vec::new(), 0);
-        // Behind the active ones are those that are quarantined; any other slot is not used.
+        // After the active ones come the quarantined ones; other slots are not used.
         let count = usize::from(front.count) + usize::from(front.quarantined);
         for slot in 1..=count {
             let entry = own.iter().find(|entry| usize::from(entry.slot) == slot);
@@ -608,7 +615,7 @@ fn calico(entries: &[CalicoFrontend], backends: &[CalicoBackend]) -> Vec<Fronten
             .map(|backend| Backend {
                 addr: SocketAddr::new(backend.address, backend.port),
                 active: true,
-                // Those on the node come first.
+                // The backends on the node come first.
                 remote_only: front.flags & 0b10 != 0 && backend.ordinal >= front.local,
             })
             .collect();

@@ -80,8 +80,9 @@ impl NodeSnapshot<'_> {
         target: SocketAddr,
         proto: Proto,
     ) -> Option<(SocketAddr, Table)> {
-        let is_ours = |of: SocketAddr| {
-            of.port() == client.port() && (client.ip().is_unspecified() || of.ip() == client.ip())
+        let is_ours = |addr: SocketAddr| {
+            addr.port() == client.port()
+                && (client.ip().is_unspecified() || addr.ip() == client.ip())
         };
         let by_ipvs = self.ipvs_connections().ok().and_then(|all| {
             let mut all = all.all.iter();

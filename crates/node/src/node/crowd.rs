@@ -93,7 +93,7 @@ const KINDS: &[(Of, Kind)] = &[
     ),
 ];
 
-/// What an entry must be.
+/// The required form of an entry.
 #[derive(Clone, Copy)]
 enum Of {
     /// TCP in this state.
@@ -122,7 +122,8 @@ fn most(count: usize, all: usize) -> Option<usize> {
 }
 
 impl NodeSnapshot<'_> {
-    /// Returns what more than half of the tracked connections are; `None` if nothing is, or if they were not read.
+    /// Returns the kind of more than half of the tracked connections; `None` if there is no such kind, or if they were
+    /// not read.
     pub fn crowd(&self) -> Option<Crowd> {
         let mut crowd = self.conntrack().ok()?.crowd()?;
         let number = |key: &str| self.sysctl().ok()?.get(key)?.trim().parse().ok();
@@ -133,7 +134,7 @@ impl NodeSnapshot<'_> {
 
 impl Conntrack {
     fn crowd(&self) -> Option<Crowd> {
-        /// Of fewer, none says anything of a full table.
+        /// Fewer entries say nothing about a full table.
         const FEW: usize = 20;
         let read = self.entries.len();
         if read < FEW {

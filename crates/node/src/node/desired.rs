@@ -172,8 +172,7 @@ impl NodeSnapshot<'_> {
         })
     }
 
-    /// Returns the configuration that kube-proxy runs with, if it reports it: by this it writes its rules, until it starts again and reads
-    /// its file.
+    /// Returns the configuration that the running kube-proxy reports: it writes its rules by it, until it restarts and reads its file.
     fn running_config(&self) -> Option<ProxyConfig> {
         let text = self.evidence.text(Item::Configz).ok()?;
         let all: serde_json::Value = serde_json::from_str(text).ok()?;

@@ -38,12 +38,12 @@ pub const EBPF_NEEDS: &[Item] = &[
     Item::ProxyConfig,
 ];
 
-/// What is known of one service proxy of eBPF on a node.
+/// The state of one service proxy of eBPF on a node.
 #[derive(Clone, Debug)]
 pub struct EbpfProxy {
-    /// Which one.
+    /// The proxy.
     pub proxy: Proxy,
-    /// Its programs that are attached, as far as they are read.
+    /// Its attached programs that were read.
     pub programs: Vec<Attached>,
     /// Whether its programs translate connections to Services. A gap if they were not read and something on the node hints at them.
     pub serves: Result<bool, Gap>,
@@ -60,7 +60,7 @@ pub struct Attached {
     pub at: Hook,
 }
 
-/// Where a program is attached.
+/// The hook to which a program is attached.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Hook {
     /// At a hook of a control group.
@@ -127,7 +127,7 @@ impl EbpfProxy {
 }
 
 impl NodeSnapshot<'_> {
-    /// Returns what is known of each service proxy of eBPF on this node.
+    /// Returns the state of each service proxy of eBPF on this node.
     pub fn ebpf(&self) -> &[EbpfProxy; 2] {
         self.ebpf.get_or_init(|| {
             let seen = Seen::on(self);
@@ -348,7 +348,7 @@ fn configured(node: &NodeSnapshot<'_>, proxy: Proxy) -> Option<bool> {
     match argument.or(in_map)? {
         "true" | "strict" => Some(true),
         "false" | "disabled" => Some(false),
-        // It serves a part of the Services, or what the kernel allows.
+        // It serves only some Services, or those that the kernel supports.
         _ => None,
     }
 }
@@ -427,9 +427,9 @@ fn agent(node: &NodeSnapshot<'_>, proxy: Proxy, programs: &[Attached]) -> Result
     }
     node.links()?;
     // Without a program for links, none is attached.
-    let is_for_links = |of: &Program| {
-        Proxy::of_program(&of.name) == Some(proxy)
-            && matches!(of.r#type.as_str(), "sched_cls" | "xdp")
+    let is_for_links = |program: &Program| {
+        Proxy::of_program(&program.name) == Some(proxy)
+            && matches!(program.r#type.as_str(), "sched_cls" | "xdp")
     };
     let loaded = node.bpf().and_then(|bpf| bpf.programs());
     if loaded.is_ok_and(|all| !all.iter().any(is_for_links)) {

@@ -37,7 +37,7 @@ pub const OF_BUNDLE: &[Item] = &[
     Item::Pods,
 ];
 
-/// Items of the machine that [`NodeSnapshot::stranger`] uses, beside the Nodes.
+/// Items of the machine that [`NodeSnapshot::stranger`] uses, in addition to the Nodes.
 pub const OF_MACHINE: &[Item] = &[
     Item::Host,
     Item::Addresses,
@@ -88,7 +88,7 @@ pub struct Mismatch {
     pub why: String,
 }
 
-/// A machine that is none of the cluster's Nodes.
+/// A machine that is not one of the cluster's Nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stranger {
     /// Names of the Nodes, sorted.
@@ -165,7 +165,7 @@ impl Identity {
     }
 }
 
-/// Properties that a Node and its machine have in common, the strongest first.
+/// Properties that a Node and its machine share, the strongest first.
 const CLUES: [Clue; 8] = [
     Clue::Address,
     Clue::ProxyPod,
@@ -226,7 +226,7 @@ impl NodeSnapshot<'_> {
         self.by_clues().name()
     }
 
-    /// Identifies this machine's Node by what both have in common, whatever name kube-proxy uses.
+    /// Identifies this machine's Node by common properties, whatever name kube-proxy uses.
     pub fn by_clues(&self) -> Identity {
         let known = |name: &str, by| Identity::Known {
             name: name.to_owned(),
@@ -345,7 +345,7 @@ impl NodeSnapshot<'_> {
                     .iter()
                     .any(|container| container.name == "kube-proxy")
         });
-        // One that has ended stays listed beside the one in its place.
+        // A pod that has ended stays listed next to its successor.
         pods.min_by_key(|pod| pod.has_ended())
     }
 
@@ -373,8 +373,8 @@ impl NodeSnapshot<'_> {
         named(&config.hostname_override).map(|name| (name, Clue::Config))
     }
 
-    /// Returns whether `process` is in this network namespace. A process whose namespace is unknown is elsewhere if it
-    /// serves a Node that is another machine: one of a container.
+    /// Returns whether `process` is in this network namespace. A process in an unknown namespace counts as elsewhere if
+    /// it serves the Node of another machine: one of a container.
     fn is_here(&self, process: &Process) -> bool {
         process.same_network.unwrap_or_else(|| {
             let name = override_of(process).map(|name| name.trim().to_lowercase());
@@ -530,7 +530,7 @@ impl NodeSnapshot<'_> {
         })
     }
 
-    /// Returns the words for what `node` alone has and this machine has too.
+    /// Returns, in words, the unique properties of `node` that this machine has too.
     fn sign(&self, node: &Node, clue: Clue) -> String {
         let name = &node.metadata.name;
         match (clue, self.shared_address(node)) {
@@ -605,8 +605,8 @@ impl NodeSnapshot<'_> {
         })
     }
 
-    /// Returns whether a link of this machine has the range of the pods of `node` as its network, as bridges of network plugins
-    /// do that take their ranges from the Nodes.
+    /// Returns whether a link of this machine has the range of the pods of `node` as its network. Bridges of network plugins
+    /// do, if they take their ranges from the Nodes.
     fn has_network_of(&self, node: &Node) -> bool {
         let Ok(here) = self.addresses() else {
             return false;

@@ -114,8 +114,7 @@ pub struct Link {
     pub flood: Option<bool>,
     /// Whether it is an isolated port of a bridge; `None` if that is not known.
     pub isolated: Option<bool>,
-    /// Of a bridge port: whether it takes nothing but what comes from MAC addresses that an entry has for it; `None` if that is not
-    /// known.
+    /// Of a bridge port: whether it takes only packets from MAC addresses that an entry has for it; `None` if unknown.
     pub locked: Option<bool>,
     /// Of a bridge port: `forwarding`, `disabled`, `blocking`, …; `None` if that is not known.
     pub port_state: Option<String>,

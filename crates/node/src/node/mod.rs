@@ -260,7 +260,8 @@ impl<'a> NodeSnapshot<'a> {
     }
 }
 
-/// Functions that edit a section of a copy. One that the node does not have begins empty; one that is not known stays so.
+/// Functions that edit a section of a copy. A section that the node does not have begins empty; an unknown one stays
+/// unknown.
 macro_rules! edits {
     ($($(#[$doc:meta])+ $name:ident: $section:ident: $type:ty;)+) => {
         impl<'a> NodeSnapshot<'a> {
@@ -349,7 +350,7 @@ fn ipset(evidence: &Evidence) -> Result<Sets<'_>, Gap> {
         });
         let asked = asked.map(|name| name.trim_matches('"'));
         let missing: BTreeSet<&str> = asked.filter(|name| sets.set(name).is_none()).collect();
-        // One set that was made anew in that moment says nothing of the others.
+        // One set that was recreated at that moment says nothing about the others.
         if let [name, _, ..] = missing.iter().collect::<Vec<_>>().as_slice() {
             return Err(cut(format!(
                 "it lacks set {name} and {} more, for which rules of iptables ask",
@@ -420,7 +421,7 @@ impl<'a> NodeSnapshot<'a> {
         self.slices().is_ok() && self.evidence().part(Item::EndpointSlices).is_none()
     }
 
-    /// Returns a view with these Services and EndpointSlices instead of those of the evidence.
+    /// Returns a view with these Services and EndpointSlices instead of the evidence's own.
     #[must_use]
     pub fn with_services(mut self, services: Vec<Service>, slices: Vec<EndpointSlice>) -> Self {
         self.services = OnceLock::from(Ok(Arc::new(services)));
@@ -566,15 +567,16 @@ impl<'a> NodeSnapshot<'a> {
         section.get_or_init(parse).as_ref().map_err(Clone::clone)
     }
 
-    /// Returns an error if `text` lists only some tables of `family` in `store`, or none of those that nft lists.
+    /// Returns an error if `text` lists only some tables of `family` in `store`, or none of the tables that nft lists.
     fn is_listing(&self, store: IptablesBackend, family: Family, text: &str) -> Result<(), Gap> {
         if store == IptablesBackend::InUse && text.trim().is_empty() {
             return self.is_empty(family);
         }
         let lists = |name: &str| {
             let tables = self.nft().map_or(&[][..], |rules| &rules.tables);
-            let is_it =
-                |of: &&nftables::model::Table| of.family == family.nft_name() && of.name == name;
+            let is_it = |table: &&nftables::model::Table| {
+                table.family == family.nft_name() && table.name == name
+            };
             tables
                 .iter()
                 .find(is_it)
@@ -595,8 +597,8 @@ impl<'a> NodeSnapshot<'a> {
         // Where nft lists the tables of iptables, one that it lacks does not exist.
         let is_so = self.nft().is_ok_and(|rules| {
             let names = ["mangle", "nat", "filter"];
-            let is_of_iptables = |of: &&nftables::model::Table| {
-                of.family == family.nft_name() && names.contains(&of.name.as_str())
+            let is_of_iptables = |table: &&nftables::model::Table| {
+                table.family == family.nft_name() && names.contains(&table.name.as_str())
             };
             rules.tables.iter().filter(is_of_iptables).count() == 1
         });
@@ -613,7 +615,7 @@ impl<'a> NodeSnapshot<'a> {
         let Ok(rules) = self.nft() else {
             return Ok(());
         };
-        // Those of mode nftables are in tables of their own, with names in small letters.
+        // Chains of mode nftables are in tables of their own, with names in small letters.
         let tables = rules.tables.iter();
         let tables = tables.filter(|table| table.family == family.nft_name());
         let mut chains = tables.flat_map(|table| &table.chains);
@@ -629,9 +631,9 @@ impl<'a> NodeSnapshot<'a> {
         }
     }
 
-    /// Parses the rules in use, for a thread beside the one that asks for them and for what they are compared with.
+    /// Parses the rules in use, for a thread beside the one that asks for them and for the desired rules.
     pub fn parse_rules(&self) {
-        // What cannot be parsed is reported where it is used.
+        // A parse error is reported where the section is used.
         for family in Family::BOTH {
             self.iptables(IptablesBackend::InUse, family).ok();
         }

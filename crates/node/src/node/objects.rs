@@ -294,7 +294,7 @@ impl NodeSnapshot<'_> {
     }
 }
 
-/// Where kube-proxy's virtual servers are.
+/// The addresses of kube-proxy's virtual servers.
 #[derive(Debug)]
 pub(super) struct Served {
     /// Whether they can be distinguished from those of keepalived.

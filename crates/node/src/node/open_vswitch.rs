@@ -1,4 +1,4 @@
-//! Service proxies in Open vSwitch, which translate connections beside the rules of the kernel.
+//! Service proxies in Open vSwitch, which translate connections without the rules of the kernel.
 
 use super::NodeSnapshot;
 use super::processes::kube_proxies;
@@ -10,8 +10,8 @@ const OVN_LINK: &str = "ovn-k8s-mp0";
 const ANTREA_LINK: &str = "antrea-gw0";
 
 impl NodeSnapshot<'_> {
-    /// Returns the name of the program that serves Services in Open vSwitch here, as far as links and processes show: for pods
-    /// alone, or for everybody. kpx reads nothing of Open vSwitch.
+    /// Returns the name of the program that serves Services in Open vSwitch here, by links and processes: for pods only, or
+    /// for all clients. kpx does not read Open vSwitch.
     pub fn open_vswitch_proxy(&self, for_pods: bool) -> Option<&'static str> {
         let links = self.links().ok()?;
         let has_link = |name: &str| links.all.iter().any(|link| link.name == name);

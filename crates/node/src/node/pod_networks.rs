@@ -14,7 +14,7 @@ pub struct PodNetwork {
     pub addresses: Vec<IpAddr>,
     /// The same, each with the name of its link.
     pub by_link: Vec<(IpAddr, String)>,
-    /// Those of them that the kernel does not use, as IPv6 found another machine or pod with them.
+    /// The addresses that the kernel does not use, as IPv6 found another machine or pod with them.
     pub duplicates: Vec<IpAddr>,
     /// Its links, if they can be read.
     pub links: Option<Links>,

@@ -305,7 +305,7 @@ pub fn routes(text: &str) -> Result<Routes, Gap> {
         .enumerate()
     {
         let document: Vec<_> = document.into_iter().filter(|r| !r.dst.is_empty()).collect();
-        // A default route on a link contains no address: its family is that of the other routes in the document.
+        // A default route on a link contains no address: it has the family of the other routes in the document.
         let around = document.iter().find_map(|r| r.dst.parse::<Cidr>().ok());
         let family = around.map_or(if place == 0 { Family::V4 } else { Family::V6 }, |cidr| {
             cidr.family()

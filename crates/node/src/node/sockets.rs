@@ -36,9 +36,9 @@ pub struct Socket {
 /// Connections that wait for a program to accept them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Queue {
-    /// How many wait.
+    /// The number of those that wait.
     pub waiting: u32,
-    /// How many may.
+    /// The most that may.
     pub most: u32,
 }
 

@@ -8,7 +8,7 @@ use crate::evidence::{Evidence, Gap, Item};
 #[derive(Clone, Debug, Default)]
 pub struct Sysctl<'a> {
     all: BTreeMap<&'a str, &'a str>,
-    /// What is missing, if only some settings were read.
+    /// The missing part, if only some settings were read.
     part: Option<Gap>,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Sysctl<'a> {
         }
     }
 
-    /// Parses the settings, or those that were read. A text without any was not read.
+    /// Parses the settings, and notes the missing part. A text without settings was not read.
     pub(crate) fn read(evidence: &'a Evidence) -> Result<Self, Gap> {
         let settings = Self::parse(evidence.text(Item::Sysctl)?);
         if settings.all.is_empty() {

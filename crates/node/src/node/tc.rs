@@ -9,21 +9,21 @@ use serde_json::{Map, Value};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Proto};
 
-/// Where packets meet filters.
+/// The places where packets meet filters.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Side {
     /// Packets that come in by the link.
     Ingress,
-    /// Packets that go out by it, at the gate or at the root qdisc.
+    /// Packets that leave by it, at the clsact or at the root qdisc.
     Egress,
 }
 
 /// Queueing disciplines and filters that may keep packets.
 #[derive(Clone, Debug, Default)]
 pub struct Tc {
-    /// Filters by link, those of one side in the order in which packets meet them.
+    /// Filters by link; filters of one side are in the order in which packets meet them.
     pub filters: BTreeMap<String, Vec<Filter>>,
-    /// Links whose qdisc loses packets beside those for which its queue has no room.
+    /// Links whose qdisc loses packets for other reasons than a full queue.
     pub losses: BTreeMap<String, Loss>,
 }
 
@@ -53,13 +53,13 @@ pub struct Filter {
     pub kind: String,
     /// The name of a program, if it has one, and its number.
     pub program: Option<String>,
-    /// What it matches.
+    /// The packets that it matches.
     pub keys: Keys,
-    /// What it does to packets.
+    /// Its effect on packets.
     pub does: Does,
 }
 
-/// What a filter matches: all parts together.
+/// The match of a filter: all parts together.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Keys {
     /// The sources.
@@ -72,14 +72,14 @@ pub struct Keys {
     pub source_port: Option<u16>,
     /// The destination port.
     pub destination_port: Option<u16>,
-    /// Whether it has others, which kpx does not read.
+    /// Whether it has other matches, which kpx does not read.
     pub others: bool,
 }
 
-/// What a filter does to the packets that it matches.
+/// The effect of a filter on the packets that it matches.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Does {
-    /// They pass, and filters behind it see them, too.
+    /// They pass, and later filters see them, too.
     Nothing,
     /// They pass the filters behind it, too.
     Pass,
@@ -152,8 +152,8 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
             Side::Egress
         };
         for filter in of.filters {
-            // The head of several has no options; those of other chains are reached from one of the first.
-            let is_table = |of: &Map<String, Value>| of.contains_key("ht_divisor");
+            // The head of several has no options; the options of other chains are reached from one of the first chains.
+            let is_table = |option: &Map<String, Value>| option.contains_key("ht_divisor");
             let options = filter
                 .options
                 .filter(|option| filter.chain == 0 && !is_table(option));
@@ -192,7 +192,7 @@ fn loss(qdisc: &RawQdisc) -> Option<Loss> {
             (burst < SYN).then_some(Loss::All)
         }
         "netem" => {
-            let share = |of: &Value| of.as_f64().or_else(|| of.get("loss")?.as_f64());
+            let share = |value: &Value| value.as_f64().or_else(|| value.get("loss")?.as_f64());
             let mut models = qdisc.options.iter();
             let (key, value) = models.find(|(key, _)| key.starts_with("loss"))?;
             match share(value).filter(|_| key == "loss-random" || key == "loss") {
@@ -272,7 +272,7 @@ fn flower(options: &Map<String, Value>) -> Keys {
     keys
 }
 
-/// Reads what a `u32` matches: the addresses of IPv4, and nothing else.
+/// Reads the match of a `u32`: the addresses of IPv4, and nothing else.
 fn u32_keys(options: &Map<String, Value>) -> Keys {
     let mut keys = Keys::default();
     let one;
@@ -340,7 +340,7 @@ fn does(kind: &str, options: &Map<String, Value>) -> Does {
     last
 }
 
-/// Kinds of actions that neither drop nor change packets by themselves: what follows decides.
+/// Kinds of actions that neither drop nor change packets by themselves: later actions decide.
 const HARMLESS: &[&str] = &["gact", "police", "sample", "simple", "skbedit"];
 
 /// Returns what an action does.
@@ -365,7 +365,7 @@ fn one(action: &Map<String, Value>) -> Does {
         return Does::Redirect(to.to_owned());
     }
     match control {
-        // Above its rate alone, as a queue without room does.
+        // Only above its rate, like a full queue.
         "drop" | "shot" if kind == "police" => Does::Nothing,
         _ if kind != "mirred" && !HARMLESS.contains(&kind) => other(control),
         "drop" | "shot" => Does::Drop,

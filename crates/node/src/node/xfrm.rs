@@ -8,11 +8,11 @@ use crate::net::{Cidr, Proto};
 /// Policies of IPsec, the first that may match first.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
-    /// Policies: those of type sub first, then by priority, then in the order in which they were made.
+    /// Policies: type sub first, then by priority, then by the time when they were made.
     pub all: Vec<Policy>,
 }
 
-/// Which packets a policy is for.
+/// The packets that a policy is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Direction {
     /// To the node itself.
@@ -37,7 +37,7 @@ impl Direction {
 /// A policy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Policy {
-    /// Which packets it is for.
+    /// The packets that it is for.
     pub direction: Direction,
     /// The sources.
     pub source: Cidr,
@@ -53,7 +53,7 @@ pub struct Policy {
     pub link: Option<String>,
     /// Value and mask of the packets' mark.
     pub mark: Option<(u32, u32)>,
-    /// The number of the links of kind xfrm that it is for; 0 for those of other kinds.
+    /// The number of its links of kind xfrm; 0 for links of other kinds.
     pub if_id: u32,
     /// Whether it drops the packets.
     pub blocks: bool,

@@ -81,8 +81,8 @@ fn proto(name: &str) -> Proto {
     name.parse().unwrap_or(Proto::Tcp)
 }
 
-/// Returns the addresses of `service` with their roles, without those of a load balancer that kube-proxy leaves to it: with `ipMode`
-/// Proxy, or of a family that the Service does not have.
+/// Returns the addresses of `service` with their roles. Addresses of a load balancer that kube-proxy does not serve are left out:
+/// with `ipMode` Proxy, or of a family that the Service does not have.
 pub fn addresses(service: &Service) -> BTreeSet<(Role, IpAddr)> {
     let spec = &service.spec;
     let first = std::slice::from_ref(&spec.cluster_ip);

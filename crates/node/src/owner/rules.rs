@@ -84,7 +84,7 @@ fn iptables(rules: &Ruleset<'_>, found: &mut Found) {
     }
 }
 
-/// A portal of the userspace mode. Only those of external IPs match more than the destination.
+/// A portal of the userspace mode. Only portals of external IPs match more than the destination.
 fn portal(chain: &str, rule: &Rule<'_>, found: &mut Found) {
     let Some(portal) = Portal::read(chain, rule) else {
         return;
@@ -97,7 +97,8 @@ fn portal(chain: &str, rule: &Rule<'_>, found: &mut Found) {
         port.node_port = Some(portal.port);
         return;
     };
-    let matches_more = |of: &Match<'_>| matches!(of, Match::Physdev(_) | Match::AddrType { .. });
+    let matches_more =
+        |matched: &Match<'_>| matches!(matched, Match::Physdev(_) | Match::AddrType { .. });
     let is = if rule.matches.iter().any(matches_more) {
         Role::ExternalIp
     } else {

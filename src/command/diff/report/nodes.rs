@@ -60,10 +60,10 @@ type Key = (usize, usize, Option<Box<str>>);
 /// The kinds, in the order of the report.
 const KINDS: [ChangeKind; 3] = [ChangeKind::Missing, ChangeKind::Extra, ChangeKind::Differs];
 
-/// The largest number of Services kept of one part of a node; on a node with more, they are counted.
+/// The most Services kept for one part of a node; further ones are only counted.
 const MOST: usize = 100;
 
-/// What is kept of a node's report.
+/// The part of a node's report that is kept.
 #[derive(Debug)]
 pub(crate) struct Part {
     mode: Option<Mode>,

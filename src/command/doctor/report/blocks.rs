@@ -1,4 +1,4 @@
-//! The findings of the doctor in blocks: what one fix clears is one block.
+//! The findings of the doctor in blocks: a block has the findings that one fix clears.
 
 use super::Problem;
 use super::seen::seen;
@@ -9,7 +9,7 @@ use kpx_node::words::number_of;
 /// Maximum of equal lines without -v.
 const FEW: usize = 3;
 
-/// The lines for a cause with which there is room for what follows from it.
+/// The lines for a cause that leave room for its consequences.
 const ROOMY: usize = 3;
 
 /// Findings that one fix clears, or a finding without such a fix.
@@ -35,7 +35,7 @@ impl<'r> Block<'r> {
         &self.groups
     }
 
-    /// Returns the command that clears all findings, if there are several, behind its machine if that is another one.
+    /// Returns the command that clears all of several findings, behind the name of its machine if it is another one.
     pub(crate) fn shared_fix(&self) -> Option<String> {
         self.of.shared_fix()?;
         self.groups.first()?.first()?.fix.line()
@@ -77,7 +77,7 @@ impl<'r> Block<'r> {
         }
     }
 
-    /// Adds what is wrong behind `margin`, on at most `most` lines: the severity, the id, and the first finding.
+    /// Adds the problem after `margin`, on at most `most` lines: the severity, the id, and the first finding.
     pub(super) fn cause(&self, margin: &str, most: usize, page: &mut Page) {
         let first = self.groups[0][0];
         let id = match self.count() {
@@ -95,7 +95,7 @@ impl<'r> Block<'r> {
         );
         let all = self.groups.iter().flatten();
         let mut consequences = all.flat_map(|finding| &finding.consequences);
-        let error = consequences.find(|of| of.severity == Severity::Error);
+        let error = consequences.find(|finding| finding.severity == Severity::Error);
         if let Some(of) = error.filter(|_| most >= ROOMY) {
             let start = format!("{margin}{}", lead(0, "so"));
             page.clip(
@@ -123,10 +123,10 @@ impl<'r> Block<'r> {
             }
             // A command that is cut or wrapped cannot be copied.
             [only] => {
-                let looks = all.iter().any(|of| of.fix.only_looks());
+                let looks = all.iter().any(|problem| problem.fix.only_looks());
                 let label = if looks { "look" } else { "fix" };
                 // A command that opens an editor does not say what to change.
-                let edits = all.iter().any(|of| of.fix.edits());
+                let edits = all.iter().any(|problem| problem.fix.edits());
                 let room = (most - 1).max(usize::from(edits));
                 let text = texts(&all).join(" ");
                 let leads_up = room > 1 && text.ends_with(':');
@@ -171,7 +171,7 @@ fn subjects(group: &[&Problem], few: usize) -> String {
     }
 }
 
-/// Adds what is wrong, what shows it, and what it explains.
+/// Adds the problem, its evidence, and its consequences.
 fn problem(group: &[&Problem], page: &mut Page) {
     let first = group[0];
     let all = page.style().verbose > 0;
@@ -233,7 +233,7 @@ fn prompt(fix: &Fix) -> Option<String> {
     }
 }
 
-/// Returns what `form` makes of each fix, once.
+/// Returns the result of `form` for each fix, once.
 fn each(group: &[&Problem], form: impl Fn(&Fix) -> Option<String>) -> Vec<String> {
     let mut all = Vec::new();
     for text in group.iter().filter_map(|finding| form(&finding.fix)) {

@@ -6,7 +6,7 @@ use crate::render::{Page, Style, Tone};
 use kpx_judge::check::{GROUPS, Severity};
 use kpx_node::words::number_of;
 
-/// The rows of a terminal of the usual size, but for the prompt below the page and the line above it that names the node.
+/// The rows of a terminal of the usual size, minus the prompt below the page and the line above it that names the node.
 const ROWS: usize = 22;
 
 /// Connections that are worse in the planned mode and listed before the rest is counted.
@@ -18,7 +18,7 @@ const REASONS: usize = 1;
 /// Lines for a cause, and lines for its fix.
 type Lines = (usize, usize);
 
-/// The lines for what Services fail or are unknown because of, and for other findings, from the most to the least.
+/// The lines for causes of failing or unknown Services, and for other findings; from the most to the least detail.
 const DETAILS: [(Lines, Lines); 8] = [
     ((8, 8), (8, 8)),
     ((5, 5), (4, 4)),
@@ -65,7 +65,7 @@ pub(super) fn no_node(report: &DoctorReport, page: &mut Page) {
     next(report, page);
 }
 
-/// Returns every error and what keeps Services unknown, and the other findings as far as they fit into `room` rows, each with its fix.
+/// Returns every error, the causes of unknown Services, and the other findings that fit into `room` rows, each with its fix.
 fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
     let blocks: Vec<_> = report.in_blocks().collect();
     let of_level = |block: &Block<'_>, (vital, others): (Lines, Lines)| {

@@ -45,7 +45,7 @@ impl DoctorReport {
     }
 }
 
-/// Returns what the connections of a Service do that no finding names.
+/// Returns the fate of the connections of a Service that no finding names.
 fn of_service(failing: &Failing) -> String {
     let clients = client_names(&failing.clients);
     format!("{}: does not work{clients}", failing.service)
@@ -187,7 +187,7 @@ fn counts(report: &DoctorReport) -> String {
 
 /// Returns the text format of Prometheus, for the textfile collector of `node_exporter`.
 ///
-/// That collector refuses timestamps on samples, so the time is a metric of its own.
+/// This collector refuses timestamps on samples, so the time is a metric of its own.
 fn prom(report: &DoctorReport) -> String {
     let mut text = Exposition::default();
     let known = report.checks.iter();

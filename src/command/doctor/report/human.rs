@@ -48,7 +48,7 @@ pub(super) fn verdict(report: &DoctorReport, page: &mut Page) {
     page.line(&page.paint(tone, &answer));
 }
 
-/// Adds what was not checked because the evidence lacks it: all with -v, and else as much as a line has room for.
+/// Adds the topics that were not checked for lack of evidence: all with -v, else as many as fit on a line.
 pub(super) fn unseen(report: &DoctorReport, page: &mut Page) {
     let unseen = &report.head.unseen;
     let Some(first) = unseen.first() else {
@@ -177,9 +177,11 @@ pub(super) fn answer(report: &DoctorReport) -> (Tone, String) {
         (false, _, None) => parts.join(", "),
         (false, _, Some(planned)) => format!("{} for {planned}", parts.join(", ")),
         (true, false, None) if report.has_failing() && summary.ignored > 0 => {
-            "what explains it is ignored".to_owned()
+            "a Service fails, and its finding is ignored".to_owned()
         }
-        (true, false, None) if report.has_failing() => "no finding explains it".to_owned(),
+        (true, false, None) if report.has_failing() => {
+            "a Service fails, and no finding explains it".to_owned()
+        }
         (true, false, None) => "healthy".to_owned(),
         (true, true, None) => "inconclusive: data is missing".to_owned(),
         (true, false, Some(planned)) => format!("nothing blocks {planned}"),
@@ -329,7 +331,7 @@ fn every(report: &DoctorReport, page: &mut Page) {
     }
 }
 
-/// Returns the number of checks by status, in words; `skipped` follows that of the skipped ones.
+/// Returns the number of checks by status, in words; `skipped` follows the number of skipped ones.
 pub(super) fn checked(report: &DoctorReport, skipped: &str) -> String {
     let summary = &report.summary;
     let mut failed = Vec::new();
@@ -377,7 +379,7 @@ fn tail(report: &DoctorReport, page: &mut Page) {
     notes(report, page);
 }
 
-/// Adds what the user can do about denied permissions, and about the entries of the ignore file.
+/// Adds hints about denied permissions, and about the entries of the ignore file.
 pub(super) fn notes(report: &DoctorReport, page: &mut Page) {
     if let Some(hint) = &report.credentials {
         page.para("  credentials  ", hint);
@@ -397,7 +399,7 @@ pub(super) fn by_reason(report: &DoctorReport, status: Status) -> Vec<(&str, Vec
     all
 }
 
-/// Adds what is missing for unknown checks, in one paragraph: the first `few` reasons, and the number of the others.
+/// Adds the missing data of unknown checks, in one paragraph: the first `few` reasons, and the number of the others.
 pub(super) fn unknown(report: &DoctorReport, few: usize, page: &mut Page) {
     let reasons = by_reason(report, Status::Unknown);
     if reasons.is_empty() {

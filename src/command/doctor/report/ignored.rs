@@ -16,7 +16,7 @@ pub(crate) struct Ignored {
     pub severity: Severity,
     /// The object that it is about.
     pub subject: String,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
     /// The operator's reason.
     pub reason: String,

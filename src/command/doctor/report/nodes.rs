@@ -14,7 +14,7 @@ use kpx_judge::check::Severity;
 use kpx_judge::verdict::Failing;
 use kpx_node::words::number_of;
 
-/// The findings of several nodes, each once.
+/// The findings of several nodes, without duplicates.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -29,7 +29,8 @@ pub(crate) struct DoctorOfNodes {
     pub healthy: usize,
     /// The Services whose connections fail.
     pub services: Vec<FailingService>,
-    /// The findings: first those of at most half of the nodes, then the others, each by severity and by the number of nodes.
+    /// The findings: first findings of at most half of the nodes, then the others, each by severity and by the number of
+    /// nodes.
     pub findings: Vec<Finding>,
     /// The checks whose data is missing.
     pub unknown: Vec<Unknown>,
@@ -54,7 +55,7 @@ pub(crate) struct Finding {
     pub name: &'static str,
     /// Its severity.
     pub severity: Severity,
-    /// What is wrong.
+    /// The problem.
     pub message: Box<str>,
     /// The objects that it is about.
     pub subjects: BTreeSet<Box<str>>,
@@ -76,7 +77,7 @@ pub(crate) struct Unknown {
     pub nodes: Nodes,
 }
 
-/// What is kept of a node's report.
+/// The part of a node's report that is kept.
 #[derive(Debug)]
 pub(crate) struct Part {
     failing: Vec<Failing>,
@@ -159,7 +160,13 @@ impl Together for DoctorOfNodes {
         );
         self.findings = findings.collect();
         self.findings.sort_by(|a, b| {
-            let order = |of: &Finding| (of.common, std::cmp::Reverse(of.severity), of.nodes.len());
+            let order = |finding: &Finding| {
+                (
+                    finding.common,
+                    std::cmp::Reverse(finding.severity),
+                    finding.nodes.len(),
+                )
+            };
             (order(a), a.id, &a.message).cmp(&(order(b), b.id, &b.message))
         });
         let missing = std::mem::take(&mut self.missing).into_iter();
@@ -170,7 +177,8 @@ impl Together for DoctorOfNodes {
         });
         self.unknown = unknown.collect();
         self.unknown.sort_by(|a, b| {
-            let order = |of: &Unknown| std::cmp::Reverse((of.nodes.len(), of.checks.len()));
+            let order =
+                |unknown: &Unknown| std::cmp::Reverse((unknown.nodes.len(), unknown.checks.len()));
             (order(a), &a.reason).cmp(&(order(b), &b.reason))
         });
     }
@@ -227,7 +235,7 @@ fn table(findings: &[&Finding], read: usize, page: &mut Page) {
     page.grid(&columns, &rows);
 }
 
-/// Returns the objects and what is wrong with them.
+/// Returns the objects and their problem.
 fn what(finding: &Finding, page: &Page) -> String {
     let few = if page.style().verbose > 0 {
         finding.subjects.len()

@@ -1,4 +1,4 @@
-//! Evidence on one line, a rule on two: a text that is too long keeps the part that decides.
+//! Evidence on one line, a rule on two: a text that is too long keeps its decisive part.
 
 use crate::render::{Page, dots};
 use kpx_judge::check::Proof;
@@ -96,7 +96,7 @@ fn apart(have: &str, want: &str, dots: &str) -> (String, String) {
     (part(&a), part(&b))
 }
 
-/// Returns `text` in `room` columns: words in the middle make way, at first those before the last match and the target.
+/// Returns `text` in `room` columns: words in the middle are omitted, first those before the last match and the target.
 fn within(text: &str, room: usize, dots: &str) -> String {
     if length(text) <= room {
         return text.to_owned();

@@ -49,14 +49,14 @@ pub(crate) struct FleetReport {
     /// The duration of this run, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
-    /// Who holds the Lease, in `kpx migrate status`.
+    /// The holder of the Lease, in `kpx migrate status`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseStatus>,
     /// The guards of the nodes' bridges, as they are now, of an unfinished migration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<GuardStatus>,
-    /// What else an unfinished migration has left in the cluster, and what it does meanwhile. The command that continues uses it or
-    /// deletes it.
+    /// Other objects that an unfinished migration has left in the cluster, and their effect. The command that continues uses or
+    /// deletes them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
     /// The command that continues.
@@ -67,7 +67,7 @@ pub(crate) struct FleetReport {
     pub notes: Vec<String>,
 }
 
-/// Who holds the Lease of the cluster.
+/// The holder of the cluster's Lease.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -351,20 +351,20 @@ fn took(seconds: u64) -> String {
 impl PlannedFleet {
     /// Returns whether at least one preview succeeded, or there were none to run.
     pub(crate) fn is_previewed(&self) -> bool {
-        let failed = |of: &NodePreview| matches!(of.result, PreviewResult::Failed(_));
+        let failed = |preview: &NodePreview| matches!(preview.result, PreviewResult::Failed(_));
         self.previews.is_empty() || !self.previews.iter().all(failed)
     }
 
     /// Returns the exit status of a dry run: 1 if a node is blocked, 3 if data is missing.
     fn exit(&self) -> u8 {
         let previews = &self.previews;
-        let blocks = |of: &NodePreview| match &of.result {
+        let blocks = |node: &NodePreview| match &node.result {
             PreviewResult::Known(preview) => {
                 !preview.blockers.is_empty() || preview.breaks > 0 && !self.accepts_loss
             }
             PreviewResult::Already | PreviewResult::Failed(_) => false,
         };
-        let known = |of: &NodePreview| match &of.result {
+        let known = |node: &NodePreview| match &node.result {
             PreviewResult::Known(preview) => preview.unknown.is_empty(),
             PreviewResult::Already => true,
             PreviewResult::Failed(_) => false,
@@ -445,14 +445,14 @@ pub(crate) enum FleetEvent<'e> {
     Reports {
         /// The node.
         node: &'e str,
-        /// What it does.
+        /// Its effect.
         text: &'e str,
     },
     /// A node reports what it waits for, or its progress.
     Waits {
         /// The node.
         node: &'e str,
-        /// What it waits for.
+        /// The event that it waits for.
         text: &'e str,
     },
     /// A task is done.

@@ -45,14 +45,14 @@ impl Offers {
         from: Mode,
         to: Mode,
     ) {
-        page.line("expected loss of connections, and how long endpoint changes are not followed:");
+        page.line("cost of the switch: lost connections, and how long endpoints are not updated:");
         let columns = [
             ("", 0),
             ("STRATEGY", 0),
             ("NEW", 0),
             ("ESTABLISHED", 0),
             ("HOST PROCESSES", 0),
-            ("NOT FOLLOWED", 0),
+            ("NOT UPDATED", 0),
         ];
         let mut rows = vec![row("->", strategy, &strategy.to_string(), loss, from)];
         for offer in &self.others {
@@ -235,8 +235,8 @@ mod tests {
         offers.page(&mut page, chosen, Mode::Ipvs, Mode::Nftables);
         let text = page.into_text();
         let expected = "\
-expected loss of connections, and how long endpoint changes are not followed:
-    STRATEGY      NEW   ESTABLISHED                       HOST PROCESSES  NOT FOLLOWED
+cost of the switch: lost connections, and how long endpoints are not updated:
+    STRATEGY      NEW   ESTABLISHED                       HOST PROCESSES  NOT UPDATED
 ->  bridge        none  those of 42 open after the drain  as established  -
     in-place      none  all 42                            some lost       about 119 s
     (drain-node)  none  all of 12 pods; others: all 3     some lost       about 14 min

@@ -250,7 +250,7 @@ fn in_words(loss: &Loss) -> String {
     };
     let stale = match loss.unfollowed_seconds {
         0 => String::new(),
-        seconds => format!("; endpoint changes are not followed for about {seconds} s"),
+        seconds => format!("; endpoints are not updated for about {seconds} s"),
     };
     format!("{new}; {established}{stale}")
 }

@@ -14,7 +14,7 @@ use crate::report::{CLEAN, FOUND};
 use kpx_judge::check::Severity;
 use kpx_judge::requirements::Status;
 
-/// The nodes that are ready for a mode, and what blocks the others.
+/// The nodes that are ready for a mode, and the obstacles on the others.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -25,7 +25,7 @@ pub(crate) struct PreflightOfNodes {
     pub blocked: Nodes,
     /// The nodes on which nothing blocks the switch, but data is missing.
     pub inconclusive: Nodes,
-    /// What blocks the switch, each with the nodes: that of the fewest nodes first.
+    /// The obstacles to the switch, each with its nodes: that of the fewest nodes first.
     pub blockers: Vec<Blocker>,
     /// The modules that are not loaded but can be, each with the nodes.
     pub loadable: BTreeMap<String, Nodes>,
@@ -59,7 +59,7 @@ pub(crate) struct Blocker {
     pub nodes: Nodes,
 }
 
-/// What is kept of a node's report.
+/// The part of a node's report that is kept.
 #[derive(Debug)]
 pub(crate) struct Part {
     exit: u8,
@@ -126,7 +126,13 @@ impl Together for PreflightOfNodes {
         let blockers = found.map(|((what, state), nodes)| Blocker { what, state, nodes });
         self.blockers = blockers.collect();
         self.blockers.sort_by(|a, b| {
-            let order = |of: &Blocker| (of.nodes.len(), of.what.clone(), of.state.clone());
+            let order = |blocker: &Blocker| {
+                (
+                    blocker.nodes.len(),
+                    blocker.what.clone(),
+                    blocker.state.clone(),
+                )
+            };
             order(a).cmp(&order(b))
         });
         for (what, nodes) in std::mem::take(&mut self.missing) {

@@ -1,4 +1,4 @@
-//! The findings of the doctor, a row each: those that one fix clears are beside each other.
+//! The findings of the doctor, a row each: findings that one fix clears are beside each other.
 
 use super::{Section, checks, para, prose, said, scrolls, table, titles, typed, word};
 use crate::command::doctor::report::{Block, DoctorReport, Problem, Status, texts};
@@ -48,7 +48,10 @@ fn rows(markup: &mut Markup, report: &DoctorReport) {
 /// Adds the row of `group`, which is at `at` in its block.
 fn row(markup: &mut Markup, block: &Block<'_>, at: usize, group: &[&Problem], is_open: bool) {
     let first = group[0];
-    let mut subjects: Vec<&str> = group.iter().map(|of| of.subject.as_str()).collect();
+    let mut subjects: Vec<&str> = group
+        .iter()
+        .map(|problem| problem.subject.as_str())
+        .collect();
     let more = subjects.len().saturating_sub(MOST);
     subjects.truncate(MOST);
     let rest = match more {
@@ -104,7 +107,7 @@ pub(super) fn check_link(markup: &mut Markup, id: &str) {
     markup.leaf("a", &[("href", &checks::address(id))], id);
 }
 
-/// Adds the facts that show the findings, and what they explain.
+/// Adds the evidence of the findings, and their consequences.
 fn facts(markup: &mut Markup, group: &[&Problem]) {
     let facts: Vec<String> = group
         .iter()
@@ -147,7 +150,7 @@ fn list(markup: &mut Markup, title: &str, lines: &[String], is_code: bool) {
     });
 }
 
-/// Adds each fix once, with the commands of all: those of one machine can be copied together.
+/// Adds each fix once, with the commands of all, so that the commands for one machine can be copied together.
 fn fixes(markup: &mut Markup, group: &[&Problem]) {
     for text in texts(group) {
         markup.element("p", &[], |markup| {

@@ -18,9 +18,9 @@ pub(crate) struct NodeRow {
     answer: (Tone, String),
     /// The mode.
     mode: String,
-    /// The worst finding: severity, id of the check, and what is wrong.
+    /// The worst finding: severity, id of the check, and message.
     worst: Option<(Severity, &'static str, String)>,
-    /// The Services that fail, of how many, if that is known.
+    /// The failing Services and the number of all, if known.
     failing: Option<(Vec<String>, usize)>,
 }
 
@@ -49,7 +49,7 @@ impl NodeRow {
 /// Several nodes, for a ticket.
 #[derive(Debug)]
 pub(crate) struct NodesPage {
-    /// What was read: `bundle cluster.tar.gz`, `all nodes of the cluster`.
+    /// The source: `bundle cluster.tar.gz`, `all nodes of the cluster`.
     pub source: String,
     /// Whether names and addresses were replaced in the bundle.
     pub redacted: bool,
@@ -57,7 +57,7 @@ pub(crate) struct NodesPage {
     pub nodes: Vec<(String, Result<NodeRow, String>)>,
     /// Why more nodes are missing, if so.
     pub incomplete: Option<String>,
-    /// The findings of all, each once.
+    /// The findings of all nodes, without duplicates.
     pub doctor: DoctorOfNodes,
 }
 
@@ -85,7 +85,7 @@ impl NodesPage {
                 .doctor
                 .services
                 .iter()
-                .map(|of| of.service.as_str())
+                .map(|failing| failing.service.as_str())
                 .collect();
             names.dedup();
             let verb = if names.len() == 1 { "fails" } else { "fail" };
@@ -179,11 +179,11 @@ impl NodesPage {
                 if failing.is_empty() {
                     return markup.leaf("p", &[], "None.");
                 }
-                let rows = failing.iter().map(|of| {
+                let rows = failing.iter().map(|row| {
                     vec![
-                        of.service.clone(),
-                        self.cell(&of.nodes),
-                        format!("{}{}", of.fate, client_names(&of.clients)),
+                        row.service.clone(),
+                        self.cell(&row.nodes),
+                        format!("{}{}", row.fate, client_names(&row.clients)),
                     ]
                 });
                 let rows: Vec<_> = rows.collect();
@@ -226,9 +226,13 @@ impl NodesPage {
             }
             if !self.doctor.unknown.is_empty() {
                 markup.leaf("h3", &[], "Checks without a result");
-                let unknown = self.doctor.unknown.iter().map(|of| {
-                    let ids: Vec<&str> = of.checks.iter().copied().collect();
-                    vec![ids.join(", "), self.cell(&of.nodes), of.reason.to_string()]
+                let unknown = self.doctor.unknown.iter().map(|group| {
+                    let ids: Vec<&str> = group.checks.iter().copied().collect();
+                    vec![
+                        ids.join(", "),
+                        self.cell(&group.nodes),
+                        group.reason.to_string(),
+                    ]
                 });
                 let unknown: Vec<_> = unknown.collect();
                 table(

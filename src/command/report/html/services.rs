@@ -1,4 +1,4 @@
-//! The Services, and what happens to connections from each kind of client.
+//! The Services, and the fate of connections from each kind of client.
 
 use super::{Section, notes, said, scrolls, table, titles};
 use crate::command::show::report::ShowReport;
@@ -48,7 +48,7 @@ pub(super) fn section(report: &ShowReport) -> Section<'_> {
     })
 }
 
-/// Adds the Services with what happens to connections from each kind of client.
+/// Adds the Services with the fate of connections from each kind of client.
 fn matrix(markup: &mut Markup, lines: &[Line]) {
     let caption = "What happens to connections from pods, from the Service's own pods, from the node, from pods of other nodes, \
                    and from outside";

@@ -1,4 +1,4 @@
-//! What stands first, and the facts about the node.
+//! The summary, and the facts about the node.
 
 use super::findings::check_link;
 use super::{NodePage, Section, said, typed, word};
@@ -7,7 +7,7 @@ use crate::render::Tone;
 use crate::render::markup::Markup;
 use kpx_node::words::number_of;
 
-/// Adds the verdict on the Services, the worst finding, and what to do next.
+/// Adds the verdict on the Services, the worst finding, and the next command.
 pub(super) fn lead(markup: &mut Markup, doctor: &DoctorReport) {
     if let Some(services) = doctor.services() {
         markup.leaf("p", &[("class", "verdict")], &services);

@@ -78,7 +78,7 @@ fn findings(of: &Findings, page: &mut Page) {
             .collect();
         let checks = number_of(ids.len(), "check");
         let ids = names(&ids);
-        text = format!("{text}; {checks} without a result: {ids}; `kpx doctor` says why");
+        text = format!("{text}; {checks} unknown: {ids}; `kpx doctor` says why");
     }
     line("findings", &text, page);
     for finding in of.found.iter().flatten() {

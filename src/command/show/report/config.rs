@@ -11,7 +11,7 @@ pub(super) fn page(config: &Config, page: &mut Page) {
         Err(gap) => format!("? ({gap})"),
     };
     page.para("version     ", &version);
-    let known = |of: &Result<Mode, Gap>| match of {
+    let known = |found: &Result<Mode, Gap>| match found {
         Ok(mode) => mode.to_string(),
         Err(gap) => format!("? ({gap})"),
     };

@@ -1,4 +1,4 @@
-//! What implements a Service in the mode in force.
+//! The objects that implement a Service in the mode in force.
 
 use crate::render::Page;
 use crate::view::service::form::{Does, Kind, Part};

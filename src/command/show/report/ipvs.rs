@@ -52,8 +52,8 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
 }
 
 fn cells_of(real: &Real, open_known: bool) -> Vec<String> {
-    let open = |of: fn(Connections) -> u32| match real.connections {
-        Some(connections) => of(connections).to_string(),
+    let open = |count: fn(Connections) -> u32| match real.connections {
+        Some(connections) => count(connections).to_string(),
         None if open_known => "?".to_owned(),
         None => String::new(),
     };

@@ -40,7 +40,7 @@ pub(crate) struct ShowOfNodes {
     found: bool,
 }
 
-/// What is kept of a node's report.
+/// The part of a node's report that is kept.
 #[derive(Debug)]
 pub(crate) struct Part {
     failing: Vec<Failing>,

@@ -28,7 +28,7 @@ fn in_map(of: &InMap, page: &mut Page) {
     page.hang("  ", "    ", &format!("{}: {at} → {to}", of.proxy));
 }
 
-/// Adds what is known of the Service of `rows`, below their table.
+/// Adds the page of the Service of `rows`, below their table.
 pub(super) fn page(of: &service::Page, rows: &[Row], page: &mut Page) {
     page.line("");
     if let Some(spec) = &of.spec {
@@ -47,7 +47,7 @@ pub(super) fn page(of: &service::Page, rows: &[Row], page: &mut Page) {
         page.line("maps of service proxies");
         rows.iter()
             .flat_map(|row| &row.in_maps)
-            .for_each(|of| in_map(of, page));
+            .for_each(|entry| in_map(entry, page));
     }
     if !of.node_ports.is_empty() {
         page.line("");

@@ -57,7 +57,7 @@ pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
     cells.collect()
 }
 
-/// Returns what the maps of service proxies of eBPF have for the port: numbers of backends, `1 of 2 missing`.
+/// Returns the entries of the port in maps of service proxies of eBPF: numbers of backends, `1 of 2 missing`.
 fn in_maps(row: &Row) -> String {
     let all = &row.in_maps;
     let missing = all
@@ -80,7 +80,7 @@ fn in_maps(row: &Row) -> String {
 /// The position of the verdict among the columns.
 const VERDICT: usize = 4;
 
-/// Returns what happens to connections, and the clients and addresses that fail: `lost`, ` from pods`.
+/// Returns the fate of connections, and the clients and addresses that fail: `lost`, ` from pods`.
 fn verdict(row: &Row) -> (String, String) {
     let Some(fate) = row.fate else {
         return ("unknown".to_owned(), String::new());
@@ -129,7 +129,7 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
     let mut cells = cells(rows, page.style().wide);
     let mut below = Vec::new();
     if !page.fits(&COLUMNS, &cells) {
-        // The clients have a line of their own.
+        // The clients have their own line.
         for (row, cells) in rows.iter().zip(&mut cells) {
             let (fate, rest) = match &row.left_to {
                 Some(who) => ("-".to_owned(), format!("served by {who}")),

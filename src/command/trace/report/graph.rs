@@ -79,7 +79,7 @@ impl Graph {
         }
     }
 
-    /// Adds the outcomes behind the branch `from`; returns those whose packets go on.
+    /// Adds the outcomes after the branch `from`; returns those whose packets continue.
     fn endings(&mut self, trace: &SourceTrace, from: usize) -> Vec<(usize, String)> {
         let mut on = Vec::new();
         for outcome in &trace.outcomes {

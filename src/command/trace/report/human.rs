@@ -35,7 +35,7 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
         page.line("");
         page.para("", &text);
     }
-    // The steps of the packet that was seen are listed beside those of the kernel.
+    // The steps of the packet that was seen are listed beside the steps of the kernel.
     let seen = report
         .live
         .as_ref()
@@ -156,7 +156,7 @@ pub(super) fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
     }
 }
 
-/// Returns where packets that work go: `reaches one of 3 backends, 33.3% each; its source is kept`.
+/// Returns where packets that work go: `reaches one of 3 backends, 33.3% each; its source IP is kept`.
 fn reaches(trace: &SourceTrace) -> String {
     let outcomes = &trace.outcomes;
     let ends = ends(trace);
@@ -164,9 +164,9 @@ fn reaches(trace: &SourceTrace) -> String {
         outcomes.iter().all(|o| o.masquerade),
         outcomes.iter().any(|o| o.masquerade),
     ) {
-        (true, _) => "its source is rewritten",
-        (false, true) => "its source is rewritten for some backends",
-        (false, false) => "its source is kept",
+        (true, _) => "its source IP is replaced (SNAT)",
+        (false, true) => "its source IP is replaced for some backends (SNAT)",
+        (false, false) => "its source IP is kept",
     };
     let to = match ends.as_slice() {
         [(end, _)] => end.clone(),
@@ -178,8 +178,8 @@ fn reaches(trace: &SourceTrace) -> String {
 /// Returns where the packets that work end, in words, and which share of these does: the ways to one backend count as one.
 fn ends(trace: &SourceTrace) -> Vec<(String, f64)> {
     let mut ends: Vec<(String, f64)> = Vec::new();
-    // What exceeds a limit is dropped, and no part of the answer.
-    let ends_early = |of: &&OutcomeRow| matches!(of.verdict, Verdict::Drop | Verdict::Reject);
+    // Packets beyond a limit are dropped, and not part of the answer.
+    let ends_early = |row: &&OutcomeRow| matches!(row.verdict, Verdict::Drop | Verdict::Reject);
     let works = trace.outcomes.iter().filter(|outcome| !ends_early(outcome));
     let whole: f64 = works.clone().map(|work| work.probability).sum();
     for outcome in works {
@@ -310,7 +310,7 @@ fn one(
     }
 }
 
-/// Adds one hop's place, what it does, and its counter: on one line if that fits, else on several.
+/// Adds one hop's place, effect and counter: on one line if that fits, else on several.
 fn line(
     page: &mut Page,
     lead: &str,

@@ -1,4 +1,4 @@
-//! What the kernel did with one packet, beside the prediction.
+//! The path of one packet in the kernel, compared with the prediction.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use kpx_node::evidence::traced::Ruling;
 use kpx_node::net::Proto;
 use kpx_node::words::number_of;
 
-/// What the kernel did with one packet of the flow.
+/// The path of one packet of the flow in the kernel.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -31,7 +31,7 @@ pub(crate) struct Observation {
     pub first_difference: Option<usize>,
     /// The result in words.
     pub message: String,
-    /// What limits the comparison.
+    /// The limits of the comparison.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -56,7 +56,7 @@ pub(crate) enum Agreement {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SeenPacket {
-    /// Where it came from, with its port.
+    /// Its source, with the port.
     pub source: SocketAddr,
     /// Its destination, as sent.
     pub destination: SocketAddr,
@@ -93,7 +93,7 @@ pub(crate) enum SeenEnd {
     },
     /// A rule or a policy dropped it, perhaps with an answer.
     Dropped,
-    /// Nothing was heard of it behind its last step.
+    /// The kernel sent no message about it after its last step.
     Vanished,
 }
 
@@ -101,7 +101,7 @@ pub(crate) enum SeenEnd {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SeenStep {
-    /// Which path has it.
+    /// The path that has it.
     pub path: Which,
     /// The predicted step.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,7 +139,7 @@ pub(crate) struct ObservedStep {
     /// The number of the rule, from 1; 0 for the policy; absent if the rule was gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<usize>,
-    /// What it did.
+    /// Its effect.
     pub effect: String,
 }
 
@@ -285,7 +285,7 @@ fn ended(end: &SeenEnd) -> String {
         } => format!("reached {destination} on this node from {source}"),
         SeenEnd::Dropped => "was dropped or rejected".to_owned(),
         SeenEnd::Vanished => {
-            "was not seen behind its last step: routing or something beside the rules took it"
+            "was not seen behind its last step: routing, or software other than the rules, took it"
                 .to_owned()
         }
     }

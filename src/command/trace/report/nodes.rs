@@ -42,7 +42,7 @@ pub(crate) struct Group {
 pub(crate) struct PathRow {
     /// The sources: `pod`, `host`, `outside`, or an address.
     pub from: Vec<String>,
-    /// What happens to the connections.
+    /// The fate of the connections.
     pub fate: Fate,
     /// The service port, if the target has several.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,11 +62,11 @@ impl Together for TraceOfNodes {
             let service = report.service.as_ref().filter(|_| has_several);
             let port = service.map(|service| service.port.clone());
             for source in all(report) {
-                // The address behind the kind of source is that of the node.
+                // The address behind the kind of source is the node's.
                 let from = source.kind.clone();
                 let (fate, outcomes) = (source.fate, outcomes(source));
-                let same = |of: &&mut PathRow| {
-                    (of.fate, &of.port, &of.outcomes) == (fate, &port, &outcomes)
+                let same = |row: &&mut PathRow| {
+                    (row.fate, &row.port, &row.outcomes) == (fate, &port, &outcomes)
                 };
                 match paths.iter_mut().find(same) {
                     Some(path) => path.from.push(from),

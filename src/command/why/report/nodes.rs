@@ -18,7 +18,7 @@ use kpx_judge::verdict::Fate;
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct WhyOfNodes {
-    /// The answers: the worst verdict first, and then that of the fewest nodes.
+    /// The answers: the worst verdict first, then by the number of nodes, fewest first.
     pub answers: Vec<Answered>,
     #[serde(skip)]
     found: BTreeMap<(Reverse<Fate>, String), (Option<Fix>, Nodes)>,
@@ -30,7 +30,7 @@ pub(crate) struct WhyOfNodes {
 pub(crate) struct Answered {
     /// The nodes.
     pub nodes: Nodes,
-    /// What happens to the connections.
+    /// The fate of the connections.
     pub fate: Fate,
     /// The answer in one sentence, without a full stop.
     pub sentence: String,

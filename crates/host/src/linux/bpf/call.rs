@@ -30,7 +30,7 @@ const MOST_PROGRAMS: u32 = 64;
 /// The most maps of a program (`MAX_USED_MAPS`).
 const MOST_MAPS: u32 = 64;
 
-/// Size of what is asked about an object; the kernel writes as much as it knows.
+/// Size of the information about an object; the kernel writes the fields that it knows.
 const INFO: u32 = 128;
 
 /// Size of the arguments; the kernel accepts more than it knows if they are 0.
@@ -151,7 +151,7 @@ pub(super) fn open(kind: Kind, id: u32) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// What the kernel tells of a program.
+/// The kernel's answer about a program.
 #[derive(Debug)]
 pub(super) struct ProgramInfo {
     pub(super) kind: u32,
@@ -164,7 +164,7 @@ pub(super) struct ProgramInfo {
     pub(super) name: String,
 }
 
-/// Returns what the kernel tells of a program.
+/// Returns the kernel's information about a program.
 pub(super) fn program(file: &OwnedFd) -> Result<ProgramInfo, Errno> {
     let mut ids = [0; MOST_MAPS as usize * 4];
     let mut info = [0; INFO as usize];
@@ -183,7 +183,7 @@ pub(super) fn program(file: &OwnedFd) -> Result<ProgramInfo, Errno> {
     })
 }
 
-/// What the kernel tells of a map.
+/// The kernel's answer about a map.
 #[derive(Debug)]
 pub(super) struct MapInfo {
     pub(super) kind: u32,
@@ -194,7 +194,7 @@ pub(super) struct MapInfo {
     pub(super) name: String,
 }
 
-/// Returns what the kernel tells of a map.
+/// Returns the kernel's information about a map.
 pub(super) fn map(file: &OwnedFd) -> Result<MapInfo, Errno> {
     let mut info = [0; INFO as usize];
     info_of(file, &mut info)?;
@@ -258,7 +258,7 @@ pub(super) fn value(file: BorrowedFd<'_>, key: &mut [u8], value: &mut [u8]) -> R
         .map(drop)
 }
 
-/// Where programs are attached.
+/// The hooks to which programs are attached.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'f> {
     /// A control group.

@@ -123,7 +123,7 @@ const MAP_TYPES: &[&str] = &[
 /// Types of maps of which one key has one value.
 const PLAIN: &[&str] = &["hash", "lru_hash", "lpm_trie"];
 
-/// The most control groups that are asked; a node with 500 pods has about 3,000.
+/// The most control groups that are read; a node with 500 pods has about 3,000.
 const MOST_CGROUPS: usize = 50_000;
 
 /// The most files of bpffs.
@@ -278,7 +278,7 @@ fn word(words: &[&str], kind: u32) -> String {
     word.map_or_else(|| kind.to_string(), |word| (*word).to_owned())
 }
 
-/// Reads each object of `kind` with `one`; those that end meanwhile are skipped.
+/// Reads each object of `kind` with `one`; objects that end meanwhile are skipped.
 fn objects<T>(
     item: Item,
     what: &str,
@@ -345,7 +345,7 @@ fn maps(item: Item) -> Result<Vec<Map>, Gap> {
     })
 }
 
-/// Returns the keys and values of a map. One that changes meanwhile may lack what was added, but nothing that stays.
+/// Returns the keys and values of a map. If the map changes meanwhile, new entries may be missing, but no old ones.
 fn pairs(item: Item, file: &OwnedFd, info: &call::MapInfo) -> Result<bpf::Pairs, Gap> {
     let failed = |errno| {
         let what = format!("the entries of map {}", info.name);
@@ -354,7 +354,7 @@ fn pairs(item: Item, file: &OwnedFd, info: &call::MapInfo) -> Result<bpf::Pairs,
     let size = |size: u32| usize::try_from(size).unwrap_or(0);
     let mut all = BTreeMap::new();
     let mut key: Option<Vec<u8>> = None;
-    // The kernel begins again behind a key that was deleted meanwhile.
+    // After a key that was deleted meanwhile, the kernel starts from the first key.
     for _ in 0..u64::from(info.max_entries).saturating_mul(4) {
         let mut next = vec![0; size(info.key_size)];
         match call::next_key(file.as_fd(), key.as_deref_mut(), &mut next) {

@@ -1,7 +1,7 @@
-//! A network of a probe's own beside the node's: a network namespace with one link, whose other end is on the node.
+//! A separate network for a probe: a network namespace with one link, whose other end is on the node.
 //!
-//! Its address belongs neither to the node nor to a pod, so the node treats its packets as those of a client outside the cluster. It
-//! has no process: the kernel deletes it, with the link, when its last socket is closed, however kpx ends.
+//! Its address belongs neither to the node nor to a pod, so the node treats it as a client outside the cluster. It has no process:
+//! the kernel deletes it, with the link, when its last socket is closed, however kpx ends.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,7 +25,7 @@ use kpx_node::net::Family;
 /// The name of the link inside.
 const INSIDE: &str = "probe";
 
-/// The link-layer addresses of its two ends, which need not ask for each other: strict ARP would leave some questions open.
+/// The link-layer addresses of its two ends, set statically: with strict ARP, some requests would get no answer.
 const ON_NODE: [u8; 6] = [0x02, 0x6b, 0x70, 0x78, 0, 1];
 const OWN: [u8; 6] = [0x02, 0x6b, 0x70, 0x78, 0, 2];
 
@@ -110,7 +110,7 @@ async fn arrive(own: &Handle, link: u32, addr: IpAddr, gateway: IpAddr) -> Resul
     up(own, link).await?;
     let bits = Family::of(addr).bits();
     let mut adding = own.address().add(link, addr, bits);
-    // No other node of the link can have it.
+    // No other machine on the link can have it.
     adding.message_mut().header.flags |= AddressHeaderFlags::Nodad;
     adding.execute().await?;
     meet(own, link, gateway, &ON_NODE).await?;
@@ -129,7 +129,7 @@ async fn arrive(own: &Handle, link: u32, addr: IpAddr, gateway: IpAddr) -> Resul
     own.route().add(route).execute().await
 }
 
-/// Sets up the node's end of the link, and leads packets for `addr` there.
+/// Sets up the node's end of the link, and routes packets for `addr` there.
 async fn lead(node: &Handle, link: u32, addr: IpAddr) -> Result<(), Error> {
     up(node, link).await?;
     meet(node, link, addr, &OWN).await?;

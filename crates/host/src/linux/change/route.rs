@@ -146,7 +146,7 @@ fn message(addr: IpAddr, source: Option<IpAddr>, link: u32, by: RouteProtocol) -
     }
 }
 
-/// Removes those of `bounds`, by link index and address, that exist, and adds them again.
+/// Removes the existing ones of `bounds`, by link index and address, and adds them again.
 async fn renew(handle: &Handle, bounds: &BTreeSet<(u32, IpAddr)>) -> Result<(), StepError> {
     let told: Vec<AddressMessage> = handle
         .address()

@@ -1,16 +1,16 @@
-//! Whether chains that were listed without rules have none.
+//! Whether chains that were listed without rules really have none.
 //!
 //! While the kernel replaces a table by one with the same name, it lists each of its chains without rules, and an empty list
-//! has no generation of the ruleset. So such chains are listed again, and so is one that has rules: before, until the kernel
-//! lists them, and behind. It is one whose rules were listed, or a base chain with rules by its own entry, which is that of
-//! the new table.
+//! has no generation of the ruleset. So such chains are listed again, and a chain that has rules is listed before them,
+//! until the kernel lists its rules, and after them. That chain is one with listed rules, or a base chain whose own entry,
+//! of the new table, counts rules.
 
 use std::thread;
 use std::time::Duration;
 
 use super::{Chain, Header, family_number};
 
-/// Number of attempts to list the rules of the chain that has some, and the pause behind each.
+/// Number of attempts to list the rules of a chain that has some, and the pause after each.
 const WAITS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -75,7 +75,7 @@ impl Listed {
     }
 
     fn of(&mut self, family: u8, table: &str) -> &mut Chains {
-        let is_it = |of: &Chains| of.family == family && of.table == table;
+        let is_it = |chains: &Chains| chains.family == family && chains.table == table;
         let at = self.0.iter().position(is_it).unwrap_or_else(|| {
             self.0.push(Chains {
                 family,
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// Returns what `listed` comes to, with the kernel's answers.
+    /// Returns the result for `listed`, with the kernel's answers.
     fn judged(listed: &Listed, answers: &[(&str, bool)]) -> bool {
         let mut answers = answers.iter();
         let is_whole = listed.is_whole(|family, table, chain| {

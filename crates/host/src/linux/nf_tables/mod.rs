@@ -40,7 +40,7 @@ pub(super) struct Header {
     pub(super) handle: u64,
     /// `NF_DROP` or `NF_ACCEPT`.
     pub(super) policy: u32,
-    /// Number of its rules, and of those that refer to it: none does to a base chain.
+    /// Number of its rules, and of rules that refer to it: none does to a base chain.
     pub(super) uses: u32,
     pub(super) packets: u64,
     pub(super) bytes: u64,
@@ -298,7 +298,7 @@ impl Header {
     }
 }
 
-/// Returns the names of `NFTA_HOOK_DEVS`; one that stands for all that begin with it ends with `*`.
+/// Returns the names of `NFTA_HOOK_DEVS`; a prefix for several links ends with `*`.
 fn device_names(bytes: &[u8]) -> Result<Vec<String>, Odd> {
     let names = attributes(bytes).map(|attribute| match attribute? {
         (2, prefix) => Ok(format!("{}*", text(prefix)?)),

@@ -53,7 +53,7 @@ pub(crate) enum Extent {
     One,
 }
 
-/// A connection to `nf_tables`, which notes the generations of the ruleset that the answers are of.
+/// A connection to `nf_tables`, which notes the generation of the ruleset of each answer.
 #[derive(Debug)]
 pub(crate) struct Reader {
     item: Item,
@@ -77,7 +77,7 @@ pub(crate) struct Octets {
     pub(crate) length: usize,
 }
 
-/// Generations of the ruleset, of which each answer has the lower half.
+/// Generations of the ruleset; each answer has the lower half of one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Generations {
     first: Option<u16>,
@@ -157,7 +157,7 @@ impl Reader {
         self.item
     }
 
-    /// Sends a request of `kind` for what `key` names, and passes each answer to `take`. Blocks.
+    /// Sends a request of `kind` for the object `key`, and passes each answer to `take`. Blocks.
     pub(crate) fn ask<T: Default>(
         &mut self,
         kind: u16,
@@ -185,8 +185,8 @@ impl Reader {
         Ok(found)
     }
 
-    /// Like [`Reader::ask`], but what `take` does not know is no failure: it is returned inside, and the answers behind it
-    /// are passed over. Blocks.
+    /// Like [`Reader::ask`], but an answer that `take` does not know is no failure: it is returned as the inner error, and
+    /// later answers are skipped. Blocks.
     pub(crate) fn ask_known<T: Default>(
         &mut self,
         kind: u16,
@@ -232,7 +232,7 @@ impl Reader {
         Ok(found)
     }
 
-    /// Notes a base chain whose rules are not listed: it tells whether it has some.
+    /// Notes a base chain whose rules are not listed: its entry shows whether it has rules.
     pub(crate) fn note_base(&mut self, header: &Header) {
         self.listed.note_base(header);
     }

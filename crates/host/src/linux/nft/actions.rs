@@ -130,7 +130,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Returns what is in one or two registers.
+    /// Returns the contents of one or two registers.
     fn range_of(&self, first: Option<&[u8]>, last: Option<&[u8]>) -> Result<Option<Expr>, Odd> {
         let of = |value: Option<&[u8]>| value.map(|_| data_register(value)).transpose();
         match (of(first)?, of(last)?) {
@@ -353,7 +353,7 @@ pub(super) fn verdict(to: &mut String, data: &[u8]) -> Result<(), Odd> {
         other => return Err(format!("verdict {other:?} is unknown")),
     };
     match chain {
-        // Without a name of its own, and printed within the rule.
+        // An anonymous chain, printed within the rule.
         Some(chain) if chain.starts_with("__chain") => {
             return Err("a chain has no name".to_owned());
         }

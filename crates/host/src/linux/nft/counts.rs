@@ -3,7 +3,7 @@
 use crate::linux::netlink::{wide, word};
 use crate::linux::nf_tables::wire::{Odd, needed, numbered, put};
 
-/// Appends an expression that counts; `with_state` is whether what it has counted is printed.
+/// Appends an expression that counts; `with_state`: whether to print the counts.
 pub(super) fn stateful(
     to: &mut String,
     name: &str,

@@ -1,4 +1,4 @@
-//! Elements of sets, in the order of `nft -j`, which makes intervals of them.
+//! Elements of sets, in the order of `nft -j`, which joins them to intervals.
 
 use std::ops::Range;
 
@@ -26,9 +26,9 @@ pub(super) struct Elements {
 #[derive(Debug)]
 struct Element {
     key: Key,
-    /// What the map has for it.
+    /// Its entry in the map.
     data: Range<usize>,
-    /// What is printed behind the key.
+    /// The text after the key.
     options: Range<usize>,
 }
 
@@ -361,7 +361,7 @@ fn values(
     Ok(())
 }
 
-/// Returns what `nft` sorts elements by: numbers, and of concatenations the bytes of their parts from the last one.
+/// Returns the sort key of `nft` for elements: numbers; for concatenations, the bytes of their parts from the last one.
 fn sort_key(set: &Set, order: Order, key: &[u8]) -> Result<Bytes, Odd> {
     let mut by = Bytes::new();
     let is_little = cfg!(target_endian = "little");

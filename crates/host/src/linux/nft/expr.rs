@@ -19,7 +19,7 @@ pub(super) enum Expr {
     Ct {
         key: &'static Key,
         direction: Option<u8>,
-        /// Type of the value; that of an address depends on the rule.
+        /// Type of the value; the type of an address depends on the rule.
         kind: Type,
     },
     Fib {
@@ -36,7 +36,7 @@ pub(super) enum Expr {
         modulus: u32,
         seed: Option<u32>,
         offset: u32,
-        /// What is hashed; the packet's flow if nothing.
+        /// The hashed value; `None` for the packet's flow.
         of: Option<Box<Self>>,
     },
     /// A value in the other byte order.

@@ -26,7 +26,7 @@ pub(super) fn string(to: &mut String, bytes: &[u8]) -> Result<(), Odd> {
     Ok(())
 }
 
-/// Appends words as `nft` prints them: a list, or one word, under `key` after the text before it; nothing if there are none.
+/// Appends words as `nft` prints them under `key`: a list, or one word; nothing if there are none.
 pub(super) fn words(to: &mut String, key: &str, words: &[&str]) {
     match words {
         [] => {}

@@ -2,7 +2,7 @@
 
 use super::types::{Order, Type as T};
 
-/// What a rule loads of a packet's metadata, connection or socket.
+/// A field of a packet's metadata, connection or socket that a rule loads.
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) number: u32,

@@ -1,4 +1,4 @@
-//! Matches of a rule, as `nft` prints them: of each field in what is compared, and of intervals as a whole.
+//! Matches of a rule, as `nft` prints them: one for each compared field, and one for an interval.
 
 use super::expr::{Expr, Payload, prefix, range};
 use super::headers::{Header, Layer};
@@ -15,7 +15,7 @@ pub(super) struct Previous {
     right: Octets,
 }
 
-/// How a register is compared.
+/// The comparison of a register.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Op {
     Equal,
@@ -26,7 +26,7 @@ pub(super) enum Op {
     AtLeast,
 }
 
-/// What a register is compared with.
+/// The value that a register is compared with.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Right {
     Value(Octets),
@@ -52,7 +52,7 @@ impl Op {
 }
 
 impl Writer<'_> {
-    /// Reduces a masked payload to the field that the mask selects; returns the number of bits behind it.
+    /// Reduces a masked payload to the field that the mask selects; returns the number of bits after it.
     pub(super) fn trim(&self, payload: &mut Payload, mask: Octets) -> Result<Option<u32>, Odd> {
         let Some(header) = self.scope.known(payload.layer)? else {
             return Ok(None);
@@ -196,7 +196,7 @@ impl Writer<'_> {
         start
     }
 
-    /// A match of something else than a part of a packet.
+    /// A match of anything but a part of a packet.
     fn value_relation(&mut self, left: &Expr, op: Op, right: Right) -> Result<(), Odd> {
         let sets = self.all_sets();
         if let Expr::Bits {

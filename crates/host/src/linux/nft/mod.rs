@@ -92,7 +92,7 @@ async fn json_of(
     let read = async move |_: Arc<Context>| read::tables(item, &own);
     let listed = match context.inside(item, read).await {
         Ok(listed) => listed,
-        // A table was deleted; or the tool may know more, or may do what this process may not.
+        // A table was deleted; or the tool may know more, or may have more privileges.
         Err(gap @ Gap::Absent(..)) => return Err(gap),
         Err(gap) => vec![Err(gap.to_string()); native.len()],
     };
@@ -114,7 +114,7 @@ async fn json_of(
     remarks::add_entries(&mut head, by_tool.into_iter().flatten().collect());
     let mut all = vec![json!({ "metainfo": head }).to_string()];
     let mut rest = rest.into_iter();
-    // In the order of the kernel, which is that of their creation. A listed table includes its own entry.
+    // In the order of the kernel, which is the order of their creation. A listed table includes its own entry.
     all.extend(tables.iter().filter_map(|table| {
         if native.contains(table) {
             return rest.next();
@@ -246,7 +246,7 @@ pub(super) async fn names(context: &Arc<Context>) -> Result<Vec<(&'static str, S
         .collect())
 }
 
-/// Returns all tables, and those of them that do not belong to iptables-nft.
+/// Returns all tables, and the tables that do not belong to iptables-nft.
 async fn tables(item: Item, context: &Arc<Context>) -> Result<(Vec<Table>, Vec<Table>), Gap> {
     if modules::would_load(context, "nf_tables") {
         return Err(Gap::NotApplicable(

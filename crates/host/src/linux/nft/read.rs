@@ -1,7 +1,7 @@
 //! Reads tables of nftables from the kernel, in the form of `nft -j list ruleset` (1.0.6).
 //!
-//! It needs no tool, and it does not matter which release wrote the rules. A table with anything that is not known here
-//! is left to the tool: nothing is guessed.
+//! It needs no tool, and works with rules of any release. A table with anything unknown is left to the tool: nothing is
+//! guessed.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ pub(super) fn tables(item: Item, tables: &[Table]) -> Result<Vec<Listed>, Gap> {
         let mut links = Links { item, names: None };
         let all = tables
             .iter()
-            .map(|of| table(reader, of, &headers, &mut links));
+            .map(|listed| table(reader, listed, &headers, &mut links));
         all.collect()
     })
 }

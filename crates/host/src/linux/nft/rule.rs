@@ -93,7 +93,7 @@ impl<'t> Writer<'t> {
         Ok(())
     }
 
-    /// Returns what is in the registers from `at`, which have `bits` together.
+    /// Returns the contents of the registers from `at`, which have `bits` together.
     pub(super) fn loaded_bits(&self, at: usize, bits: u32) -> Result<Expr, Odd> {
         let sets = self.all_sets();
         let first = self.loaded(at)?;
@@ -159,7 +159,7 @@ impl<'t> Writer<'t> {
         }
     }
 
-    /// Finds fields, and omits what they imply. `is_within` is whether it is part of a concatenation or a set's
+    /// Finds fields, and omits matches that they imply. `is_within`: whether it is part of a concatenation or a set's
     /// element.
     pub(super) fn settle(&mut self, expr: &mut Expr, is_within: bool) -> Result<(), Odd> {
         match expr {

@@ -1,6 +1,6 @@
-//! What a rule's matches say about the headers of its packets, and which of them `nft` does not print.
+//! The headers of packets that a rule's matches imply, and which matches `nft` does not print.
 //!
-//! `nft` adds a match of the protocol before a match of a field that needs it, and leaves it out when it prints the rule.
+//! `nft` adds a match of the protocol before a match of a field that needs it, and does not print it with the rule.
 
 use super::expr::Payload;
 use super::headers::{Field, Header, Layer, transport};
@@ -12,7 +12,7 @@ pub(super) const INET: u8 = 1;
 pub(super) const IP: u8 = 2;
 pub(super) const IP6: u8 = 10;
 
-/// What is known after the matches so far.
+/// The state after the matches so far.
 #[derive(Debug)]
 pub(super) struct Scope {
     pub(super) family: u8,
@@ -35,7 +35,7 @@ pub(super) struct Need {
     number: u128,
 }
 
-/// What such a match compares.
+/// The field that such a match compares.
 #[derive(Clone, Copy, Debug)]
 enum Of {
     Meta(u32),
@@ -291,7 +291,7 @@ impl Scope {
             .find(|slot| self.needs[*slot].is_some())
     }
 
-    /// Returns `NFPROTO_*` of the network header, as far as the matches tell.
+    /// Returns `NFPROTO_*` of the network header, if the matches show it.
     pub(super) fn network(&self) -> Option<u8> {
         let link = self.header(Layer::Link)?;
         match self.header(Layer::Network)? {

@@ -38,7 +38,7 @@ pub(super) struct Set {
     size: u32,
     timeout: u64,
     collected: u32,
-    /// What each element counts with.
+    /// The counter of each element.
     statements: String,
     /// Text of the elements, separated by commas.
     pub(super) elements: String,
@@ -46,7 +46,7 @@ pub(super) struct Set {
     pub(super) first: Option<u128>,
 }
 
-/// What a map has for a key.
+/// The entry of a map for a key.
 #[derive(Debug, Default)]
 pub(super) enum Data {
     #[default]
@@ -217,7 +217,7 @@ impl Set {
         }
     }
 
-    /// Appends what a rule names the set with.
+    /// Appends the name of the set as rules use it.
     pub(super) fn print_reference(&self, to: &mut String) {
         if self.is_anonymous() {
             put!(to, "{{\"set\": [{}]}}", self.elements);

@@ -140,7 +140,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Appends what is in a register; `typed` is the type of a value.
+    /// Appends the contents of a register; `typed` is the type of a value.
     pub(super) fn print(&mut self, expr: &Expr, typed: (Type, Order)) -> Result<(), Odd> {
         let sets = self.all_sets();
         expr.print(&mut self.text, typed, sets, self.links)
@@ -285,7 +285,7 @@ impl Writer<'_> {
         if xor.length != mask.length || bits as usize != mask.length * 8 {
             return Err("a mask has another size than what it masks".to_owned());
         }
-        // The bits that are set whatever they were.
+        // The bits that are always set.
         let mut or = mask;
         for at in 0..mask.length {
             let (m, x) = (mask.bytes[at], xor.bytes[at]);

@@ -1,4 +1,4 @@
-//! Traces in legacy tables that the kernel writes to its log, `/dev/kmsg`, beside those of nftables.
+//! Traces in legacy tables, which the kernel writes to its log, `/dev/kmsg`, in addition to traces in nftables.
 //!
 //! The two have no clock in common, so their order follows from the hooks and the priorities of the base chains.
 
@@ -29,7 +29,7 @@ type Chains = BTreeMap<ChainName, Option<Base>>;
 /// A trace in the log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Line {
-    /// What follows `TRACE: `: table, chain, type and number.
+    /// The text after `TRACE: `: table, chain, type and number.
     pub(super) place: String,
     pub(super) headers: Headers,
 }
@@ -62,7 +62,7 @@ pub(super) fn read(mut log: &File) -> io::Result<(Vec<Line>, bool)> {
 pub(super) fn parse(record: &str) -> Option<Line> {
     let (_, text) = record.lines().next()?.split_once(';')?;
     let (place, packet) = text.strip_prefix("TRACE: ")?.split_once(" IN=")?;
-    // An error of ICMP quotes another packet behind its own addresses.
+    // An error of ICMP quotes another packet after its own addresses.
     let value = |key: &str| packet.split(' ').find_map(|word| word.strip_prefix(key));
     let address = |key| value(key)?.parse::<IpAddr>().ok();
     let has_ports = matches!(value("PROTO="), Some("TCP" | "UDP" | "SCTP"));
@@ -79,8 +79,8 @@ pub(super) fn parse(record: &str) -> Option<Line> {
     })
 }
 
-/// Merges the events of nftables with those of legacy tables, whose order stays. A legacy event gets the number of the packet
-/// with the same source; one of a packet that nftables does not trace is dropped.
+/// Merges the events of nftables with the events of legacy tables, whose order stays. A legacy event gets the number of the
+/// packet with the same source; events of packets that nftables does not trace are dropped.
 pub(super) fn merge(heard: &[Event], logged: &[Event], chains: &Chains) -> Vec<Event> {
     let mut sources: HashMap<u32, SocketAddr> = HashMap::new();
     let mut passes: HashMap<SocketAddr, Pass> = HashMap::new();
@@ -155,7 +155,7 @@ impl Pass {
             let place = (rank, base.priority);
             let again = rule != 0 && self.last == Some(place) && rule <= self.rule;
             let is_before = self.last.is_some_and(|last| place < last);
-            // What left with another source is no pass.
+            // A packet that left with another source is no pass.
             let first = self.number == 0 && rank == 0;
             self.number += u32::from(first || is_before || again);
             (self.last, self.rule) = (Some(place), rule);

@@ -2,7 +2,7 @@
 //! `TRACE: table:chain:type:number`. One logger sends them to a program, the other writes them to the kernel's log.
 //!
 //! The mark that kpx's own table of nftables sets on a packet counts there, too, so nothing is added to those tables. kpx
-//! only listens: a logger is a setting, which would stay behind when kpx dies.
+//! only listens: a logger is a setting, which would stay when kpx dies.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -49,7 +49,7 @@ pub(super) struct Legacy {
     tables: String,
     chains: Vec<(Chain, Vec<Ruling>)>,
     state: InLegacy,
-    /// The kernel's log, if it has the traces, and what it had so far.
+    /// The kernel's log, if it has the traces, and its contents so far.
     log: Option<File>,
     logged: Vec<Event>,
     /// The kernel's numbers of the packets that it traces, by their sources: its log has no numbers.
@@ -58,7 +58,7 @@ pub(super) struct Legacy {
 
 impl Legacy {
     /// Asks the kernel to send the traces of `family` to `socket`, in their order among the other messages, or opens its log.
-    /// `everywhere` is what [`all_namespaces`] reads outside the node's network namespace.
+    /// `everywhere` is the value of [`all_namespaces`] outside the node's network namespace.
     pub(super) fn listen(
         context: &Context,
         family: Family,
@@ -131,7 +131,7 @@ impl Legacy {
         }
     }
 
-    /// Reads what is new in the kernel's log; returns whether there was something, and whether some was lost.
+    /// Reads new records of the kernel's log; returns whether there were any, and whether some were lost.
     pub(super) fn read_log(&mut self) -> Result<(bool, bool), Gap> {
         let Some(log) = &self.log else {
             return Ok((false, false));
@@ -156,7 +156,7 @@ impl Legacy {
         Ok((is_new, lost))
     }
 
-    /// Returns the events that were received, with those of the kernel's log.
+    /// Returns the received events, with the events of the kernel's log.
     pub(super) fn events(&self, heard: &[Event], traced: &Traced) -> Vec<Event> {
         kernel_log::merge(heard, &self.logged, &traced.chains)
     }
@@ -202,7 +202,7 @@ impl Legacy {
         }))
     }
 
-    /// Returns what the kernel's `number` in a chain is, and what it does.
+    /// Returns the rule with the kernel's `number` in a chain, and its effect.
     fn entry(&self, at: &ChainName, number: usize) -> (About, Ruling) {
         let is_it = |(chain, _): &&(Chain, _)| chain.table == at.table && chain.name == at.chain;
         let found = self.chains.iter().find(is_it);
@@ -219,7 +219,7 @@ impl Legacy {
         entry.unwrap_or((About::Rule(number as u64), Ruling::Continue))
     }
 
-    /// Returns whether the chains are others than when tracing began. Blocks.
+    /// Returns whether the chains have changed since tracing began. Blocks.
     pub(super) fn has_changed(&self) -> Result<bool, Gap> {
         if self.state != InLegacy::Traced {
             return Ok(false);

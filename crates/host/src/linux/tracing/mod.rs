@@ -1,4 +1,4 @@
-//! Lets the kernel trace packets of one flow, and receives what it says about them.
+//! Lets the kernel trace packets of one flow, and receives its messages about them.
 
 mod decode;
 mod kernel_log;
@@ -25,7 +25,7 @@ use kpx_node::evidence::traced::{Base, ChainName, LEGACY, Traced, Wanted};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 
-/// What the errors name.
+/// The objects that the errors name.
 const ITEM: Item = Item::Nft;
 const WHAT: &str = "the kernel's packet traces";
 
@@ -45,8 +45,8 @@ const MOST: usize = 20_000;
 /// Receive buffer in bytes.
 const BUFFER: usize = 4 << 20;
 
-/// Traces packets until `is_enough` says so, which gets all messages and how long there was none, but for no longer than
-/// `limit`. Once packets are traced, runs `meanwhile`.
+/// Traces packets until `is_enough` returns true, but no longer than `limit`; it gets all messages and the time since
+/// the last one. Once packets are traced, runs `meanwhile`.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ pub async fn trace_packets<T>(
 ) -> Result<(Traced, Option<T>), Gap> {
     let context = Context::new(options);
     let (ready, is_ready) = oneshot::channel();
-    // Not from within: a thread begins in the namespace of the one that starts it.
+    // Not inside the namespace: a thread starts in the namespace of its parent.
     let everywhere = context.look_apart(ITEM, legacy::all_namespaces).await;
     let work = async move |context: Arc<Context>| {
         let own = format!("kpx-trace-{}", std::process::id());

@@ -40,7 +40,7 @@ const TRANSPORT: u32 = 2;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 const FIN_SYN_RST_ACK: u8 = 0x17;
-/// `NF_CT_STATE_BIT`, with that of untracked packets beside a new connection.
+/// `NF_CT_STATE_BIT`; `NEW` includes untracked packets.
 const ESTABLISHED: u32 = 1 << 1;
 const NEW: u32 = 1 << 3 | 1 << 6;
 
@@ -166,7 +166,7 @@ fn rule(chain: &OwnChain, wanted: &Wanted) -> Option<Vec<u8>> {
     };
     let tracked = chain.priority == TRACKED;
     let by_flags = wanted.proto == Proto::Tcp;
-    // What begins a connection of other protocols only connection tracking knows.
+    // For other protocols, only connection tracking knows which packet opens a connection.
     if !here || !tracked && !by_flags {
         return None;
     }
@@ -217,7 +217,7 @@ fn rule(chain: &OwnChain, wanted: &Wanted) -> Option<Vec<u8>> {
     Some(list)
 }
 
-/// `ct state`: the connection begins, or goes on.
+/// `ct state`: new, or established.
 fn state(list: &mut Vec<u8>, established: bool) {
     let bits = if established { ESTABLISHED } else { NEW };
     load(list, "ct", &[(1, REGISTER), (2, 0)]);

@@ -60,7 +60,7 @@ pub(super) struct Ports {
     pub(super) last: u16,
 }
 
-/// TCP flags: those that are looked at, and of them those that must be set.
+/// TCP flags: the mask, and the bits of it that must be set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Flags {
     pub(super) inverted: bool,

@@ -1,7 +1,7 @@
-//! Reads the rules of iptables from the kernel, in the form of `iptables-save -c`: here those of iptables-nft.
+//! Reads the rules of iptables-nft from the kernel, in the form of `iptables-save -c`.
 //!
 //! The kernel needs little more than half of the time that the tool needs, and the tool may be older or newer than the
-//! one that wrote the rules. A table with anything that is not known here is left to the tool: nothing is guessed.
+//! one that wrote the rules. A table with anything unknown is left to the tool: nothing is guessed.
 
 mod bytes;
 pub(super) mod legacy;
@@ -90,7 +90,7 @@ pub(super) fn chain(
         let mut writer = Writer::new(family, Sets::new(item));
         let rules = rules_of(reader, &of, &mut writer)?;
         if rules.as_ref().is_ok_and(String::is_empty) {
-            // Whether it has none is known where another chain has some.
+            // Only if another chain has rules is it certain that this one has none.
             for base in built_in(family.nft_name(), table) {
                 if let Some(base) = header(reader, number(family), table, &base.name)? {
                     reader.note_base(&base);

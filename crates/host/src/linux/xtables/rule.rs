@@ -65,7 +65,7 @@ enum From {
     Meta(u32),
 }
 
-/// How a register is compared.
+/// The comparison of a register.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Operator {
     Equal,
@@ -396,7 +396,9 @@ impl Writer {
         let inverted = operator == Operator::NotEqual;
         let is_equality = matches!(operator, Operator::Equal | Operator::NotEqual);
         let mut transport = self.transport.take().unwrap_or_default();
-        let port = |of: Octets, at: usize| u16::from_be_bytes([of.bytes[at], of.bytes[at + 1]]);
+        let port = |octets: Octets, at: usize| {
+            u16::from_be_bytes([octets.bytes[at], octets.bytes[at + 1]])
+        };
         let sized = first.length == length as usize && last.length == length as usize;
         let slots = match (offset, length) {
             _ if !sized => return Err("ports of another size".to_owned()),

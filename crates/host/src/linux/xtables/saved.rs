@@ -14,7 +14,7 @@ pub(crate) struct Rules {
     pub(super) tables: Vec<Saved>,
 }
 
-/// Is part of the reason for a rule that iptables has no words for: the tool prints it without a condition, or fails.
+/// A part of the reason for a rule that iptables cannot express: the tool prints it without a condition, or fails.
 pub(super) const NATIVE: &str = "a rule is not of iptables: ";
 
 /// Returns whether this is the reason for such a rule.
@@ -22,7 +22,7 @@ pub(super) fn is_native(why: &str) -> bool {
     why.contains(NATIVE)
 }
 
-/// Returns what the tool prints for a table that it cannot read.
+/// Returns the tool's text for a table that it cannot read.
 pub(crate) fn incompatible(table: &str) -> String {
     format!("# Table `{table}' is incompatible, use 'nft' tool.\n")
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use nix::errno::Errno;
 use nix::libc;
 
-/// Asks for `option` of `level`. The kernel first reads what is asked for from `value`, which its answer then overwrites.
+/// Gets `option` of `level`. The kernel reads the request from `value`, and overwrites it with its answer.
 #[expect(
     unsafe_code,
     reason = "no safe function passes the kernel a value with getsockopt"

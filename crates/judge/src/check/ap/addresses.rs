@@ -67,8 +67,8 @@ pub(super) const CHECKS: &[Check] = &[
             Example::anywhere("kubectl get services -A"),
         ],
         fix: Text::plain(
-            "Configure a separate range for Services; this requires new cluster IPs for all of them. If it is a link's network \
-             that has them, give the link another one.",
+            "Configure a separate range for Services; this requires new cluster IPs for all of them. If a link's network has \
+             them, give the link another network.",
         ),
         incidents: &["clusters that were merged or grown by hand"],
         needs: &[&[
@@ -88,9 +88,9 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Now,
         title: "No two Nodes share an address or a pod range, and this one has its own",
         symptom: "Some endpoints never answer, those of other nodes in particular, and others answer for them.",
-        why: "Routes and tunnels lead to the pods of a Node by its address, and kube-proxy's NodePorts and health checks are there. Virtual \
-              machines that were cloned, or that have a NAT network each, register with the same one; a machine that gets another \
-              address keeps its Node's until the kubelet starts again.",
+        why: "Routes and tunnels lead to the pods of a Node by its address, and kube-proxy's NodePorts and health checks are \
+              there. Cloned virtual machines, and machines that each have a NAT network, register with the same address. If the \
+              address of a machine changes, its Node keeps the old one until the kubelet restarts.",
         verify: "Each InternalIP and each podCIDR may be that of one Node only, and this node must have the InternalIP of its Node.",
         commands: &[Example::anywhere("kubectl get nodes -o wide")],
         fix: Text::plain(
@@ -116,15 +116,15 @@ pub(super) const CHECKS: &[Check] = &[
         title: "No Service has the address and port of another, or of a machine",
         symptom: "Connections to an address of one Service, to the API server or to a kubelet reach the pods of another Service, on \
                   some nodes or at some times.",
-        why: "An external or load balancer IP may be set on any number of Services. kube-proxy programs each, and the first rule or the \
-              last write counts; the order differs from node to node, and with each sync. If a machine of the cluster serves the \
-              address and port, kube-proxy takes its connections away on every node.",
+        why: "An external or load balancer IP may be set on any number of Services. kube-proxy programs each, and the first rule \
+              or the last write counts; the order differs from node to node, and with each sync. If a machine of the cluster \
+              serves the address and port, kube-proxy takes over its connections on every node.",
         verify: "Each address may have a port and protocol of one Service only, and no endpoint on a machine and no kubelet there.",
         commands: &[
             Example::anywhere("kubectl get services -A -o wide | grep ADDRESS").with(&["ADDRESS"]),
         ],
         fix: Text::plain(
-            "Take the address out of all Services but one, or give them different ports.",
+            "Remove the address from all Services but one, or give them different ports.",
         ),
         incidents: &[],
         needs: &[&[Item::Services, Item::EndpointSlices, Item::Nodes]],
@@ -251,7 +251,7 @@ fn node_addresses(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-/// Returns the Service ranges: those of the cluster, or else those that this node's API server is started with.
+/// Returns the Service ranges: those of the cluster, else those in the flags of this node's API server.
 fn service_cidrs(facts: &Facts<'_>) -> Result<Vec<Cidr>, Gap> {
     const FLAG: &str = "--service-cluster-ip-range=";
     let objects = facts.node.service_cidrs();
@@ -303,7 +303,7 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
-/// Finds addresses that several Nodes have, and a node without that of its Node.
+/// Finds addresses that several Nodes have, and a machine without the address of its Node.
 fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
     let mut findings = Collector::default();
     findings.add(shared_by_nodes(facts));
@@ -357,7 +357,7 @@ fn elsewhere(facts: &Facts<'_>, family: Family) -> Option<Finding> {
     )
 }
 
-/// Returns what several of these Nodes have, with their names.
+/// Returns the values that several of these Nodes share, with the names of the Nodes.
 fn shared_keys<K: Ord>(nodes: &[Node], keys: impl Fn(&Node) -> Vec<K>) -> Vec<(K, Vec<&str>)> {
     let mut names: BTreeMap<K, Vec<&str>> = BTreeMap::new();
     for node in nodes {
@@ -490,7 +490,7 @@ fn shared_by_services(facts: &Facts<'_>) -> Verdict {
                 )
                 .services([ServiceRef::from(&port.name)])
                 .fix(format!(
-                    "Take {addr} out of the external addresses of {}/{}.",
+                    "Remove {addr} from the external addresses of {}/{}.",
                     port.name.namespace, port.name.name
                 )),
             );
@@ -499,7 +499,7 @@ fn shared_by_services(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// Returns whether `name` is of the Service of the API servers.
+/// Returns whether `name` is the Service of the API servers.
 fn is_api(name: &PortName) -> bool {
     &*name.namespace == "default" && &*name.name == "kubernetes"
 }
@@ -522,7 +522,7 @@ fn shared(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    let name = |of: &PortName| format!("{}/{}", of.namespace, of.name);
+    let name = |port: &PortName| format!("{}/{}", port.namespace, port.name);
     let findings = users.into_iter().filter_map(|((addr, number, proto), users)| {
         let (first, _) = users.first()?;
         if users.iter().all(|(of, _)| name(of) == name(first)) {
@@ -534,7 +534,7 @@ fn shared(facts: &Facts<'_>) -> Verdict {
             .map(|(of, role)| format!("{} ({role})", name(of)))
             .collect();
         let message = format!(
-            "{at}/{proto} belongs to {}: kube-proxy serves one of them there, and which may differ by node and change with each sync",
+            "{at}/{proto} belongs to {}: kube-proxy serves only one of them there; which one may differ by node and change with each sync",
             listed(&words)
         );
         Some(
@@ -578,7 +578,7 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
             let cluster = clusters.iter().flatten().find(|cidr| cidr.contains(ip));
             let cluster = cluster.map(|cidr| (*cidr, "clusterCIDR".to_owned()));
             match cluster {
-                // The pods have prefixes of their own, so the setting is wrong, and no range.
+                // The pods have other prefixes, so the setting is wrong, and is no range of pods.
                 Some(cluster) if seen.is_empty() && !pods.is_empty() => {
                     inside.push((service, note(&cluster)));
                 }
@@ -594,8 +594,8 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
     if !inside.is_empty() {
         let pods: BTreeSet<String> = pods.iter().map(ToString::to_string).collect();
         let pods: Vec<String> = pods.into_iter().collect();
-        let message = "clusterCIDR contains addresses of Services: kube-proxy takes what the node sends from such an address for \
-                       a pod's, and does not masquerade it";
+        let message = "clusterCIDR contains addresses of Services: kube-proxy treats packets of the node from such an address as \
+                       a pod's, and does not masquerade them";
         let (services, seen): (Vec<_>, Vec<_>) = inside.into_iter().unzip();
         findings.push(
             Finding::new(Severity::Error, Subject::setting("clusterCIDR"), message)
@@ -636,7 +636,7 @@ fn not_served(facts: &Facts<'_>) -> Verdict {
             continue;
         }
         if desired.family(family).is_some() {
-            // Only its rules prove that it serves the family, and IPv6 may have been disabled since.
+            // Only kube-proxy's rules prove that it serves the family; IPv6 may have been disabled since.
             findings.read(facts.written_for(mode, family));
             findings.read(facts.node.sysctl().and_then(Sysctl::whole));
             continue;

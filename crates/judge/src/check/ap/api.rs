@@ -148,13 +148,13 @@ fn api(facts: &Facts<'_>) -> Verdict {
         let why = format!("chain {} of table {} is missing", need.chain, need.table);
         Gap::Failed(Item::iptables(family), why)
     })?;
-    let is_lost = |of: &&Outcome| {
+    let is_lost = |outcome: &&Outcome| {
         matches!(
-            of.verdict,
+            outcome.verdict,
             End::Reject | End::Drop | End::Unmatched | End::Local
         )
     };
-    // A loss that depends on something unknown is not certain.
+    // A loss under an unknown condition is not certain.
     let (open, certain): (Vec<_>, Vec<_>) = outcomes
         .iter()
         .filter(is_lost)
@@ -169,7 +169,7 @@ fn api(facts: &Facts<'_>) -> Verdict {
     {
         return unsure(why);
     }
-    // Behind the rules that translate it, what stops it is about its new destination.
+    // After the translation, a rule that stops the packet is about its new destination.
     let dropped: Option<Vec<Subject>> = certain
         .iter()
         .map(|outcome| dropping(outcome, family))
@@ -210,7 +210,7 @@ fn api(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
-/// Returns the chain that the kubelet and kube-proxy share, if a rule in it drops the packet of `outcome`: what is wrong is the rule.
+/// Returns the chain that the kubelet and kube-proxy share, if a rule in it drops the packet of `outcome`: the rule is the fault.
 fn dropping(outcome: &Outcome, family: Family) -> Option<Subject> {
     let hop = outcome.hops.last()?;
     let is_end = matches!(hop.effect, Effect::Drop | Effect::Reject { .. });

@@ -38,7 +38,7 @@ pub(super) const CHECKS: &[Check] = &[
                 .with(&["NAMESPACE", "NAME"]),
             Example::anywhere("kubectl -n NAMESPACE get pods -l SELECTOR").with(&["NAMESPACE", "SELECTOR"]),
         ],
-        fix: Text::plain("Compare the selector with the pods' labels, and find out why the pods are not ready."),
+        fix: Text::plain("Start the pods, or correct the selector: compare it with the pods' labels. If pods are not ready, read their events."),
         incidents: &["kubernetes/kubernetes#17359"],
         needs: &[&[Item::Services, Item::EndpointSlices, Item::Pods]],
         caused_by: &[],
@@ -102,8 +102,8 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Now,
         title: "No Service is assigned to another proxy by its label",
         symptom: "A Service has endpoints but no rules on any node.",
-        why: "kube-proxy ignores Services with the label service.kubernetes.io/service-proxy-name: other software is \
-              to serve them.",
+        why: "kube-proxy ignores Services with the label service.kubernetes.io/service-proxy-name: another proxy has to serve \
+              them.",
         verify: "Look for the label if a Service has no rules.",
         commands: &[
             Example::anywhere("kubectl get services -A -l service.kubernetes.io/service-proxy-name"),
@@ -177,7 +177,7 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         };
         let ending = all.iter().filter(|endpoint| drains(endpoint)).count();
         if ending > 0 {
-            let message = "only endpoints that are ending serve the Service, until they have ended";
+            let message = "only terminating endpoints serve the Service, until they end";
             let seen = format!(
                 "{}: {} of {} endpoints serve and terminate",
                 name_of(service),
@@ -198,7 +198,7 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         findings.push(unready(service, &seen, pods));
     }
     let mut verdict = findings.verdict()?;
-    // Those with pods that do not run are less likely meant to have none.
+    // A Service whose pods do not run is less likely to be empty on purpose.
     verdict.sort_by_key(|verdict| verdict.evidence.len() < 2);
     Ok(verdict)
 }
@@ -249,7 +249,7 @@ fn one_family(
     )
 }
 
-/// Returns the finding of `service`, which has neither a selector nor a slice that names it, if `slice` is meant for it.
+/// Returns the finding of `service`, which has no selector and no slice, if `slice` is meant for it.
 fn without_label(service: &Service, slice: &str) -> Finding {
     let message = format!(
         "the Service has no endpoint: EndpointSlice {slice} lacks the label kubernetes.io/service-name"
@@ -267,7 +267,7 @@ fn without_label(service: &Service, slice: &str) -> Finding {
         ))
 }
 
-/// Returns the finding of `service` whose slices all have a label for which kube-proxy does not read them.
+/// Returns the finding of `service` if all its slices have a label that makes kube-proxy ignore them.
 fn labelled_slices(service: &Service, slices: &[&&EndpointSlice], label: &str) -> Finding {
     let message = format!(
         "kube-proxy reads none of the Service's EndpointSlices, since they have the label {label}"
@@ -291,7 +291,7 @@ fn labelled_slices(service: &Service, slices: &[&&EndpointSlice], label: &str) -
         ))
 }
 
-/// Returns the finding of `service` without a ready endpoint, with why those of `pods` that it selects are not ready.
+/// Returns the finding of `service` without a ready endpoint, with the reason why its pods among `pods` are not ready.
 fn unready(service: &Service, seen: &str, pods: Option<&Vec<Pod>>) -> Finding {
     let message = "the Service has no ready endpoint";
     let selected = pods
@@ -308,7 +308,7 @@ fn unready(service: &Service, seen: &str, pods: Option<&Vec<Pod>>) -> Finding {
         .evidence(reasons)
 }
 
-/// Returns the finding of `service`, whose slices list no endpoint if there `are_slices`: no pod matches, or nothing has listed those
+/// Returns the finding of `service` without an endpoint, which has slices if `are_slices`: no pod matches, or no slice lists the pods
 /// of `pods` that match.
 fn none_listed(
     facts: &Facts<'_>,
@@ -332,7 +332,7 @@ fn none_listed(
         );
         return Ok(Finding::new(Severity::Warning, service, message)
             .evidence([Proof::Note(format!("{}: pods match: {}", name_of(service), listed(&all.shown())))])
-            .fix("Give the cluster's pods addresses of that family, or create the Service anew with a family that they have (ipFamilies)."));
+            .fix("Give the cluster's pods addresses of that family, or recreate the Service with a family that they have (ipFamilies)."));
     }
     let matching = all;
     if are_slices && matching.ready.is_empty() {
@@ -403,7 +403,7 @@ fn no_local_endpoints(facts: &Facts<'_>) -> Verdict {
     let unserved = ports
         .filter(|port| port.internal_local && port.has_endpoints && !port.has_internal())
         .map(|port| (ServiceRef::new(&port.namespace, &port.service), port));
-    // One port of several may be that of DNS.
+    // One of several ports may be the DNS port.
     let mut names = BTreeMap::new();
     for (service, port) in unserved {
         // A cache of the node takes the address before kube-proxy does.
@@ -436,7 +436,7 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
         containers.any(|container| container.name == "kube-proxy")
     };
     let mut slices = facts.node.slices()?.iter();
-    let is_pods = |of: &Endpoint| of.node_name == here && of.target_ref.is_some();
+    let is_pods = |endpoint: &Endpoint| endpoint.node_name == here && endpoint.target_ref.is_some();
     let mut findings = Collector::default();
     // Without the Nodes, kube-proxy's name of this node is not confirmed.
     findings.read(facts.node.nodes());
@@ -454,7 +454,7 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
             all.chain(pod.status.pod_ip.as_deref())
         })
         .collect();
-    // Further networks of a pod are in none of its addresses.
+    // The addresses of a pod do not include its further networks.
     let networks = facts.node.pod_networks().into_iter().flatten();
     let further: BTreeSet<IpAddr> = networks
         .flat_map(|network| network.addresses.clone())
@@ -503,7 +503,7 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
 fn labelled(facts: &Facts<'_>) -> Verdict {
     const LABEL: &str = "service.kubernetes.io/service-proxy-name";
     let services = facts.node.services()?.iter();
-    let message = "the Service's label assigns it to another proxy";
+    let message = "kube-proxy ignores this Service: its label names another proxy";
     Ok(services
         .filter_map(|service| {
             let value = service.metadata.labels.get(LABEL)?;
@@ -527,7 +527,7 @@ fn sctp(facts: &Facts<'_>) -> Verdict {
     if with.is_empty() {
         return Err(Gap::NotApplicable("no Service has an SCTP port".to_owned()));
     }
-    // This one is there if the kernel tracks connections, and the list has the settings of that.
+    // This sysctl exists if the kernel tracks connections and the list has the settings of conntrack.
     setting(facts, "net.netfilter.nf_conntrack_icmp_timeout")?;
     let key = "net.netfilter.nf_conntrack_sctp_timeout_established";
     if facts.node.sysctl()?.known(key)?.is_some() {

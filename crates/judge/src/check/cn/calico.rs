@@ -119,7 +119,7 @@ fn has_chains(facts: &Facts<'_>) -> Result<bool, Gap> {
     all.verdict().map(|_| false)
 }
 
-/// Returns the setting by which Felix is to follow the mode of kube-proxy: it looks for kube-proxy's table in nftables then.
+/// Returns the setting that makes Felix follow the mode of kube-proxy: it then looks for kube-proxy's table in nftables.
 fn follows(facts: &Facts<'_>) -> Option<Proof> {
     let name = facts.node_name();
     let pods = facts.node.pods().map_or(&[][..], Vec::as_slice).iter();
@@ -230,8 +230,7 @@ fn calico_ports(facts: &Facts<'_>) -> Verdict {
     let all = tables
         .flat_map(|table| &table.chains)
         .flat_map(|chain| &chain.rules);
-    let is_node_port_rule =
-        |of: &Match<'_>| matches!(of, Match::Comment(text) if text.contains("kubernetes NodePort"));
+    let is_node_port_rule = |matched: &Match<'_>| matches!(matched, Match::Comment(text) if text.contains("kubernetes NodePort"));
     let ours = all.filter(|rule| rule.matches.iter().any(is_node_port_rule));
     let ranges: Vec<_> = ours.filter_map(ranges).flatten().collect();
     if ranges.is_empty() {

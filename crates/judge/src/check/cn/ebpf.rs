@@ -33,8 +33,8 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("pgrep -a 'cilium-agent|calico-node|calico-felix'"),
         ],
         fix: Text::plain(
-            "If the service proxy is to stay, start its agent again. If it was removed, drain and reboot the node: a reboot \
-             removes programs and maps.",
+            "To keep the service proxy, start its agent again. If it was removed, drain and reboot the node: a reboot removes \
+             programs and maps.",
         ),
         incidents: &[
             "cilium/cilium-cli#1340: no way back is documented",
@@ -129,12 +129,12 @@ fn orphaned(facts: &Facts<'_>, of: &EbpfProxy) -> Finding {
     finding
         .evidence([Proof::Note(beside.to_owned())])
         .fix(format!(
-            "If {proxy} is to serve Services, start its agent again. If it was removed, keep kube-proxy and remove these \
-             programs: drain and reboot the node, which removes programs and maps."
+            "To let {proxy} serve Services, start its agent again. If it was removed, keep kube-proxy and remove these programs: \
+             drain and reboot the node, which removes programs and maps."
         ))
 }
 
-/// Returns the files of `proxy` in bpffs; none where its programs, which are found otherwise, were not read.
+/// Returns the files of `proxy` in bpffs; none if its programs were not read.
 fn pins(facts: &Facts<'_>, proxy: Proxy) -> Result<Vec<String>, Gap> {
     let Ok(bpf) = facts.node.bpf() else {
         return Ok(Vec::new());
@@ -248,7 +248,7 @@ fn services(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// Annotations by which a proxy of eBPF serves a Service otherwise than kube-proxy does, or not at all: they choose kinds of
+/// Annotations that make a proxy of eBPF serve a Service differently from kube-proxy, or not at all: they choose kinds of
 /// addresses, nodes and backends.
 const OTHERWISE: [&str; 3] = [
     "service.cilium.io/",
@@ -310,9 +310,11 @@ fn compared(table: &Table, ports: &[Port], port: &Port, service: &Service) -> Op
         (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut empty = 0;
     for (place, number) in places(table, ports, port) {
-        let at = |of: &&Frontend| (of.at, of.port) == (place, number) && of.is_for(port.proto);
+        let at = |front: &&Frontend| {
+            (front.at, front.port) == (place, number) && front.is_for(port.proto)
+        };
         let all: Vec<&Frontend> = table.frontends.iter().filter(at).collect();
-        let is_exact = |of: &&Frontend| of.proto == port.proto;
+        let is_exact = |front: &&Frontend| front.proto == port.proto;
         let has_exact = all.iter().any(is_exact);
         let used: Vec<&Frontend> = all
             .into_iter()
@@ -326,7 +328,9 @@ fn compared(table: &Table, ports: &[Port], port: &Port, service: &Service) -> Op
             continue;
         }
         // A CiliumLocalRedirectPolicy leads to pods of the node that are no endpoints.
-        let is_own = |of: &&&Frontend| !of.l7_proxy && !of.drops && of.kind != Kind::LocalRedirect;
+        let is_own = |front: &&&Frontend| {
+            !front.l7_proxy && !front.drops && front.kind != Kind::LocalRedirect
+        };
         for front in used.iter().filter(is_own) {
             empty += front.missing;
             let active: BTreeSet<SocketAddr> = front.active().map(|backend| backend.addr).collect();
@@ -409,7 +413,7 @@ fn compared(table: &Table, ports: &[Port], port: &Port, service: &Service) -> Op
 fn places(table: &Table, ports: &[Port], port: &Port) -> Vec<(Place, u16)> {
     let addresses = port.addresses.iter();
     let addresses = addresses.filter(|(role, address)| {
-        // Of a family, and only what both proxies serve.
+        // The addresses of one family that both proxies serve.
         Family::of(*address) == table.family
             && matches!(
                 role,
@@ -424,7 +428,7 @@ fn places(table: &Table, ports: &[Port], port: &Port) -> Vec<(Place, u16)> {
     let Some(number) = port.node_port.filter(|_| !all.is_empty()) else {
         return all;
     };
-    // Which of the node's addresses have NodePorts is a setting of the proxy: those that have one have all.
+    // A setting of the proxy chooses the node's addresses with NodePorts: an address has all NodePorts or none.
     let is_service = |address| {
         let mut all = ports.iter().flat_map(|port| &port.addresses);
         all.any(|(_, of)| *of == address)

@@ -1,4 +1,4 @@
-//! What another network plugin left on the node.
+//! Leftovers of another network plugin on the node.
 
 use std::collections::BTreeSet;
 
@@ -55,10 +55,10 @@ pub(super) const CHECKS: &[Check] = &[Check {
     run: leftovers,
 }];
 
-/// Chains that are deleted by name; the commands for more are longer than a reboot takes.
+/// The most chains for which the fix has a command; with more, a reboot is quicker.
 const MOST_CHAINS: usize = 6;
 
-/// How a plugin itself removes what it has left on a node.
+/// The plugin's own way to remove its leftovers from a node.
 const CLEANERS: &[(&str, &str)] = &[
     (
         "Cilium",
@@ -72,10 +72,10 @@ const CLEANERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What is left of one plugin.
+/// The leftovers of one plugin.
 #[derive(Default)]
 struct Left {
-    /// Rules outside of its chains that are its own or lead to them: program, table, chain, rule.
+    /// Rules outside its chains that the plugin wrote, or that lead to its chains: program, table, chain, rule.
     rules: Vec<(&'static str, String, String, String)>,
     /// Its chains: program, table, name.
     chains: Vec<(&'static str, String, String)>,
@@ -85,7 +85,7 @@ struct Left {
     links: Vec<(String, String)>,
     /// Its IP sets.
     sets: Vec<String>,
-    /// What its rules do with packets.
+    /// The effect of its rules on packets.
     effects: BTreeSet<&'static str>,
     seen: Vec<Proof>,
 }
@@ -113,9 +113,9 @@ fn leftovers(facts: &Facts<'_>) -> Verdict {
     let pods: Vec<&Pod> = pods
         .filter(|pod| pod.spec.node_name.as_deref() == Some(&here))
         .collect();
-    let is_running = |of: &&Software| {
+    let is_running = |software: &&Software| {
         let mut pods = pods.iter().filter(|pod| pod.status.phase == "Running");
-        pods.any(|pod| of.has_agent(pod))
+        pods.any(|pod| software.has_agent(pod))
     };
     let running: Vec<&Software> = SOFTWARE.iter().filter(is_running).collect();
     for (of, left) in left {
@@ -130,7 +130,7 @@ fn leftovers(facts: &Facts<'_>) -> Verdict {
             // CN13 says so of programs.
             (Agent::Missing, _) => findings.extend((!attached).then(|| missing(of, left, &here))),
             (Agent::Gone, Some(other)) => findings.push(finding(of, Some(other), left, attached)),
-            // Whoever the plugin of the node is: jumps into chains that no agent updates.
+            // Jumps into chains that no agent updates, whichever plugin the node has.
             (Agent::Gone, None)
                 if running.is_empty()
                     && !left.rules.is_empty()
@@ -164,7 +164,7 @@ fn left_of(facts: &Facts<'_>, findings: &mut Collector, plugin: &Software) -> Le
                     left.chains.push(names);
                     left.effects.extend(chain.rules.iter().filter_map(effect));
                 }
-                // A jump from a chain of another plugin is that one's.
+                // A jump from a chain of another plugin belongs to that plugin.
                 if is_own || !is_built_in(&chain.name) {
                     continue;
                 }
@@ -232,7 +232,7 @@ fn missing(plugin: &Software, left: Left, here: &str) -> Finding {
         ))
 }
 
-/// Returns the finding on what is left of `plugin`, whose programs of eBPF may still be attached.
+/// Returns the finding on the leftovers of `plugin`, whose programs of eBPF may still be attached.
 fn finding(plugin: &Software, other: Option<&Software>, left: Left, attached: bool) -> Finding {
     let name = plugin.name;
     let mut parts = Vec::new();
@@ -303,7 +303,7 @@ fn fix(plugin: &Software, left: &Left) -> Fix {
     }
 }
 
-/// Returns the commands that take the objects out of effect.
+/// Returns the commands that disable the objects.
 fn commands(left: &Left) -> Vec<String> {
     let rules = left.rules.iter();
     let rules =
@@ -319,7 +319,7 @@ fn commands(left: &Left) -> Vec<String> {
     }
     let tables = left.tables.iter();
     commands.extend(tables.map(|name| format!("nft delete table {name}")));
-    // Pods may still use the ends of pairs.
+    // Pods may still use ends of veth pairs.
     let links = left.links.iter().filter(|(_, kind)| kind != "veth");
     commands.extend(links.map(|(name, _)| format!("ip link delete {name}")));
     commands

@@ -59,8 +59,9 @@ fn hidden(facts: &Facts<'_>) -> Verdict {
             if from == to {
                 continue;
             }
-            let arrives = |of: &Outcome| matches!(of.verdict, End::Deliver | End::Unmatched);
-            let is_fine = |of: &Outcome| !arrives(of) || hides(of).is_none();
+            let arrives =
+                |outcome: &Outcome| matches!(outcome.verdict, End::Deliver | End::Unmatched);
+            let is_fine = |outcome: &Outcome| !arrives(outcome) || hides(outcome).is_none();
             for outcome in paths.astray(&mut findings, &flow, is_fine) {
                 let Some((hop, seen)) = hides(&outcome) else {
                     continue;
@@ -90,7 +91,7 @@ fn hides(outcome: &Outcome) -> Option<(&Hop, Option<IpAddr>)> {
     })
 }
 
-/// Returns the address of one pod of each of a few Nodes, with a network of its own.
+/// Returns the address of one pod with its own network on each of a few Nodes.
 fn destinations(facts: &Facts<'_>, family: Family) -> Vec<IpAddr> {
     const NODES: usize = 4;
     const HERE: usize = 2;

@@ -49,8 +49,8 @@ pub(super) const CHECKS: &[Check] = &[Check {
     run: large_packets,
 }];
 
-/// Returns the bytes that the tunnel of `link` adds to a packet over IPv4; `None` if it is no tunnel, or one whose packets are limited
-/// elsewhere: those of Cilium and OVS have a header of their own each, and routes with an MTU.
+/// Returns the bytes that the tunnel of `link` adds to a packet over IPv4; `None` if it is no tunnel, or if its MTU is set elsewhere:
+/// Cilium and OVS have their own headers, and routes with an MTU.
 fn overhead(link: &Link) -> Option<u32> {
     if link.external {
         return None;
@@ -218,7 +218,7 @@ fn tunnels(facts: &Facts<'_>) -> Verdict {
         if link.mtu + overhead <= carrier.mtu {
             continue;
         }
-        // The packets of IP in IP may not be fragmented; with those of UDP, it is rare that fragments are lost.
+        // The packets of IP in IP may not be fragmented; fragments of UDP are rarely lost.
         let is_default = link.kind != "ipip" && link.mtu <= carrier.mtu;
         let (severity, what) = if is_default {
             (

@@ -17,11 +17,11 @@ pub struct Fix {
     pub text: Prose,
     /// As a command, where one is safe.
     pub advice: Option<Advice>,
-    /// Whether it has to be decided first whether it is right, as where it removes what another program wrote.
+    /// Whether a person has to decide first, for example because the fix removes an object of another program.
     pub is_to_decide: bool,
-    /// How commands reach the node from where the report is read.
+    /// How commands reach the node from the machine of the reader.
     reach: Arc<Reach>,
-    /// The node that it is for, if that is another one than the report's.
+    /// The node to run it on, if it is not the report's.
     there: Option<String>,
 }
 
@@ -72,14 +72,14 @@ enum Part {
     Command(Advice),
 }
 
-/// How commands reach a node and its cluster from where a report is read.
+/// How commands reach a node and its cluster from the machine of the reader.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Reach {
     /// The program that runs commands of kpx: `kpx`, or `kubectl kpx`.
     pub program: &'static str,
     /// The options that select the node and the cluster.
     pub options: String,
-    /// The options that select what was read, too: a bundle.
+    /// The options that also select the source: a bundle.
     pub to_read: String,
     /// The node, if it is another machine, or may be one.
     pub node: Option<String>,
@@ -87,12 +87,12 @@ pub struct Reach {
     pub is_recorded: bool,
 }
 
-/// Where a command of kpx runs, and what it reads.
+/// The machine on which a command of kpx runs, and its source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Runs {
-    /// Anywhere, on what was read: it looks closer.
+    /// Anywhere, on the same source: it shows more of it.
     OnEvidence,
-    /// Anywhere, on the live node: it looks again, or plans and makes a change.
+    /// Anywhere, on the live node: it reads the node again, or plans and makes a change.
     Again,
     /// On the node only.
     OnNode,
@@ -156,7 +156,7 @@ impl Fix {
         Self::new(text, Advice::Anywhere(line.into()))
     }
 
-    /// Returns the same fix for the node `name`, which is another one than the report's.
+    /// Returns the same fix for the node `name`, which is not the report's.
     #[must_use]
     pub fn at(mut self, name: &str) -> Self {
         self.there = Some(name.to_owned());
@@ -168,7 +168,7 @@ impl Fix {
         self.there.as_deref()
     }
 
-    /// Makes it the fix of several nodes: its command is for each of them, unless it is for another one.
+    /// Makes it the fix of several nodes: its command is for each of them, unless it names another node.
     pub fn of_several(&mut self) {
         Arc::make_mut(&mut self.reach).node = None;
     }
@@ -183,7 +183,7 @@ impl Fix {
         self.reach.prose(&self.text)
     }
 
-    /// Returns whether its command only looks: what changes something is in the text.
+    /// Returns whether its command only reads; the commands that change something are in the text.
     pub fn only_looks(&self) -> bool {
         self.advice.as_ref().is_some_and(|advice| !advice.changes())
     }
@@ -272,7 +272,8 @@ impl Advice {
         }
     }
 
-    /// Returns whether it decides what to do: what blocks a switch or an upgrade decides about it, as does a node that is read again.
+    /// Returns whether its output decides the next step: the command lists the obstacles to a switch or an upgrade, or reads the
+    /// node again.
     pub fn decides(&self) -> bool {
         let Self::Kpx(words) = self else {
             return false;
@@ -381,7 +382,7 @@ impl Reach {
         )
     }
 
-    /// Returns what reads the node again, with all rights.
+    /// Returns the command that reads the node again, with all rights.
     fn reading(&self) -> Advice {
         let program = self.program;
         let options = match self.options.as_str() {

@@ -1,12 +1,12 @@
-//! A check over several sources: the findings of those that were read, and what was not read.
+//! A check over several sources: the findings of those that were read, and the gaps of the others.
 //!
-//! A finding stays one if another source is missing; what was not read is noted beside it. Without a finding, the first source
-//! that was not read makes the check unknown.
+//! A finding stays a finding if another source is missing; the missing source is noted with it. Without a finding, the first
+//! missing source makes the check unknown.
 
 use crate::check::{Finding, Proof, Verdict};
 use kpx_node::evidence::Gap;
 
-/// What the sources of a check have shown so far.
+/// The results of the sources of a check so far.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     findings: Vec<Finding>,
@@ -19,7 +19,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Returns what was read; otherwise notes the gap.
+    /// Returns the value that was read; otherwise notes the gap.
     pub(crate) fn read<T>(&mut self, read: Result<T, Gap>) -> Option<T> {
         match read {
             Ok(value) => {
@@ -59,8 +59,8 @@ impl Collector {
         findings.into_iter().for_each(|finding| self.push(finding));
     }
 
-    /// Returns the findings, the worst of which notes what was not read. Without any, returns the first source that was not
-    /// read, and without that, why nothing applies.
+    /// Returns the findings; the worst one notes the gaps. Without findings, returns the first gap; without gaps, why
+    /// nothing applies.
     pub(crate) fn verdict(self) -> Verdict {
         let Self {
             mut findings,

@@ -7,8 +7,8 @@ use kpx_node::cluster::flags::Flags;
 use kpx_node::cluster::{Container, DaemonSet, Pod};
 use kpx_node::evidence::Gap;
 
-/// Returns every container of kube-proxy on this node, with the name of its pod, and those of DaemonSets. If the name of the
-/// node is unknown, pods of all nodes count.
+/// Returns every container of kube-proxy on this node, with the name of its pod, and the containers of DaemonSets. If the
+/// name of the node is unknown, pods of all nodes count.
 pub(in crate::check) fn containers<'a>(
     facts: &Facts<'a>,
 ) -> Result<Vec<(String, &'a Container)>, Gap> {

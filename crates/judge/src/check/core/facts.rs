@@ -39,7 +39,7 @@ pub struct Facts<'a> {
     said: OnceLock<Vec<(&'static Check, Outcome)>>,
 }
 
-/// Returns the findings on Services that fail for a reason which the outcomes of the other checks do not name.
+/// Returns the findings on Services that fail for a reason that no other check names.
 pub type Explain = fn(&Facts<'_>, &[(&'static Check, Outcome)]) -> Verdict;
 
 /// Programs that contain both the kubelet and kube-proxy.
@@ -55,7 +55,7 @@ pub enum ModeSource {
 }
 
 impl ModeSource {
-    /// Returns its name for people.
+    /// Returns its name as text.
     pub const fn name(self) -> &'static str {
         match self {
             Self::File => "kube-proxy's config.conf",
@@ -95,7 +95,7 @@ impl<'a> Facts<'a> {
         self
     }
 
-    /// Sets what explains the Services that fail for no reason of the other checks.
+    /// Sets the function that explains Services that fail for a reason that no other check names.
     #[must_use]
     pub const fn explained_by(mut self, explain: Explain) -> Self {
         self.explain = Some(explain);
@@ -104,7 +104,7 @@ impl<'a> Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Indexes the service ports, for a thread beside that of the checks.
+    /// Indexes the service ports, on a thread of its own.
     pub fn index_owners(&self) {
         self.owners();
     }
@@ -129,13 +129,13 @@ impl Facts<'_> {
         self.across
     }
 
-    /// Notes the outcomes of the other checks, for the one that explains what they leave open.
+    /// Notes the outcomes of the other checks, for the check that runs last and explains the rest.
     pub fn hear(&self, outcomes: Vec<(&'static Check, Outcome)>) {
         // They are heard once.
         self.said.set(outcomes).ok();
     }
 
-    /// Returns the findings on Services that fail for a reason which no other check names.
+    /// Returns the findings on Services that fail for a reason that no other check reports.
     pub(in crate::check) fn unexplained(&self) -> Verdict {
         let unasked = || Gap::NotApplicable("the causes are not asked for".to_owned());
         let explain = self.explain.ok_or_else(unasked)?;
@@ -257,7 +257,7 @@ impl Facts<'_> {
             .ok_or_else(none)
     }
 
-    /// Returns the version of kube-proxy. That of the kubelet, which may be three releases away, is not one.
+    /// Returns the version of kube-proxy. The kubelet's version does not count: it may be three releases away.
     pub fn version(&self) -> Result<ProxyVersion, Gap> {
         let found = self.node.proxy_version(self.node_name().as_deref())?;
         match found.source {

@@ -1,4 +1,4 @@
-//! What a check found, and what shows it.
+//! A finding of a check, and its evidence.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,28 +24,29 @@ pub struct Finding {
     pub subject: String,
     /// All Services that it concerns, sorted; none if it concerns the whole node.
     pub services: Vec<ServiceRef>,
-    /// What is wrong. Findings of a check with the same message are printed together.
+    /// The problem. Findings of a check with the same message are printed together.
     pub message: String,
     /// The facts that show it.
     pub evidence: Vec<Proof>,
     /// How to fix it; the check's own fix if unset.
     pub fix: Option<Fix>,
-    /// What it may share with its cause.
+    /// The properties that it may share with its cause.
     pub ties: Ties,
 }
 
-/// What a finding may share with its cause, beside its object and its Services.
+/// The parts that a finding may share with its cause, besides its object and its Services.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Ties {
     /// Its IP family, if its object does not tell.
     pub family: Option<Family>,
-    /// Whether it keeps from being known whether Services work: it comes before others of its severity.
+    /// Whether it makes the state of Services unknown: then it comes before others of its severity.
     pub keeps_open: bool,
-    /// Where all that is missing belongs: tables, links, modules; or what packets pass through.
+    /// The places of all missing objects: tables, links, modules, or objects that packets pass.
     pub places: Vec<Subject>,
     /// Whether it says that something is missing, and nothing else.
     pub is_loss: bool,
-    /// When kube-proxy queued a change of the cluster that it has not written yet, if that may be all that differs.
+    /// The time when kube-proxy queued a change of the cluster that it has not written yet, if this alone may explain
+    /// the difference.
     pub queued: Option<Time>,
     /// Whether kube-proxy has not received the change of the cluster that it lacks.
     pub unheard: bool,
@@ -67,14 +68,14 @@ impl Finding {
         }
     }
 
-    /// Says that it is about one IP family, which its object does not tell.
+    /// Sets the IP family that it is about, if its object does not have one.
     #[must_use]
     pub const fn of_family(mut self, family: Family) -> Self {
         self.ties.family = Some(family);
         self
     }
 
-    /// Says that it keeps from being known whether its Services work.
+    /// Says that it makes the state of its Services unknown.
     #[must_use]
     pub const fn keeping_open(mut self) -> Self {
         self.ties.keeps_open = true;

@@ -37,7 +37,7 @@ pub struct Entry {
 pub struct Malformed {
     /// The line, from 1.
     pub line: u64,
-    /// What is invalid.
+    /// The invalid part.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a command changes something, or only looks.
+//! Whether a command changes something, or only reads.
 
 use super::advice::{Advice, Line, Word};
 
@@ -86,12 +86,12 @@ const CHANGING: &[(&str, &[&str])] = &[
 const APPLYING: &[&str] = &["--apply", "--load", "--persist"];
 
 impl Advice {
-    /// Returns whether it changes something: a command that is not known to only look does.
+    /// Returns whether it changes something; true for a command that is not known to only read.
     pub fn changes(&self) -> bool {
         match self {
             Self::Kpx(words) => {
-                let has = |of: &&str| words.iter().any(|word| word.text() == Some(of));
-                let is_first = |of: &&str| words.first().and_then(Word::text) == Some(of);
+                let has = |text: &&str| words.iter().any(|word| word.text() == Some(text));
+                let is_first = |name: &&str| words.first().and_then(Word::text) == Some(name);
                 APPLYING.iter().any(has)
                     || ["bridge", "migrate"].iter().any(is_first) && !has(&"--dry-run")
                     || is_first(&"serve")
@@ -116,7 +116,7 @@ fn changes(words: &[&str]) -> bool {
         let mut rows = table.iter();
         rows.find(|(of, _)| *of == program).map(|(_, words)| *words)
     };
-    let has = |of: &&str| words.contains(of);
+    let has = |text: &&str| words.contains(text);
     match words {
         [] => false,
         _ if words.iter().any(|word| word.contains('>')) => true,
@@ -126,7 +126,7 @@ fn changes(words: &[&str]) -> bool {
             inner.is_none_or(|at| changes(&rest[at..]))
         }
         ["kpx" | "kubectl-kpx", rest @ ..] => {
-            Advice::kpx(rest.iter().map(|of| (*of).to_owned())).changes()
+            Advice::kpx(rest.iter().map(|word| (*word).to_owned())).changes()
         }
         [program, ..] => {
             if *program == "kubectl" {

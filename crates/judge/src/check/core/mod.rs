@@ -1,4 +1,4 @@
-//! The engine: what a check is given, what it returns, and what checks of several groups share.
+//! The engine: the input and the result of a check, and code that checks of several groups share.
 
 mod advice;
 mod collector;

@@ -56,7 +56,7 @@ pub(in crate::check) fn services_at<'f>(
 pub(in crate::check) struct Served(HashMap<(Option<IpAddr>, u16, Proto), ServiceRef>);
 
 impl Served {
-    /// Returns those of the node's cluster; none if its Services are unknown.
+    /// Returns the items of the node's cluster; none if its Services are unknown.
     pub(in crate::check) fn new(facts: &Facts<'_>) -> Self {
         let mut served = HashMap::new();
         for service in facts.node.services().into_iter().flatten() {

@@ -12,7 +12,7 @@ use kpx_node::words::number_of;
 /// The items that [`Facts::observed`] reads.
 pub const OBSERVED: &[Item] = &[Item::Iptables4, Item::Iptables6, Item::Nft, Item::NftText];
 
-/// The items that [`Facts::written`] reads beside [`OBSERVED`].
+/// The items that [`Facts::written`] reads in addition to [`OBSERVED`].
 pub(in crate::check) const FAMILIES: &[Item] = &[
     Item::Services,
     Item::Nodes,
@@ -81,7 +81,7 @@ impl Facts<'_> {
         if found.is_empty() && of == Mode::Ipvs && !self.node.has_no_ip_sets() {
             self.node.ipset_or_none()?;
         }
-        let is_address = |of: &&Found<'_>| matches!(of.object, Object::Address(_));
+        let is_address = |found: &&Found<'_>| matches!(found.object, Object::Address(_));
         let addresses = found.iter().filter(is_address).count();
         let proofs = found.iter().map(|leftover| proof(*leftover, addresses));
         Ok(proofs.collect())

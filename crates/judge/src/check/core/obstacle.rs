@@ -1,4 +1,4 @@
-//! Obstacles to connections: who sets them, and how to remove them.
+//! Obstacles to connections: their owners, and how to remove them.
 
 use std::net::IpAddr;
 
@@ -127,23 +127,23 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
     }
 }
 
-/// The last port of the kernel's own range less its first one.
+/// The last port of the kernel's own range minus its first one.
 const DEFAULT_COUNT: u16 = 60_999 - 32_768;
 
-/// What to do where the node does not have the address of its Node.
+/// The fix if the node does not have the address of its Node.
 pub(in crate::check) const HOME_GONE: &str = "Give the machine its address back, or start its kubelet again, with --node-ip where it has \
     several, so that the Node gets the new one; then restart the network plugin's pod here.";
 
-/// What to do where two Nodes have the same range of pods.
-pub(in crate::check) const RANGE_OF_ITS_OWN: &str = "Drain the Node that is not to keep the range, delete its object, and let the machine \
-    register anew: it then gets a range of its own.";
+/// The fix if two Nodes have the same range of pods.
+pub(in crate::check) const RANGE_OF_ITS_OWN: &str = "Drain the Node that loses the range, delete its object, and let the machine \
+    register again: it then gets its own range.";
 
-/// What to do where a link does not answer ARP.
+/// The fix if a link does not answer ARP.
 const ARP_ON: &str = "Turn ARP on at the link, and find out what turned it off.";
 
-/// What to do where rules of a pod redirect packets to a port at which nothing listens.
-const SIDECAR: &str = "A proxy in the pod (a service mesh's sidecar) is to listen at port {}: look at its container, restart the pod, and \
-    let the sidecar start before the application.";
+/// The fix if rules of a pod redirect packets to a port at which nothing listens.
+const SIDECAR: &str = "A proxy in the pod (a service mesh's sidecar) should listen at port {}: check its container, restart the \
+    pod, and let the sidecar start before the application.";
 
 /// Returns the fix of a range of client ports that is too small.
 pub(in crate::check) fn port_range_fix() -> Fix {
@@ -161,7 +161,7 @@ pub(in crate::check) fn reserved_ports_fix() -> Fix {
     )
 }
 
-/// Returns the fix of `what`: what lasts, and what helps at once.
+/// Returns the fix of `what`: the permanent one, and a command that helps at once.
 pub fn obstacle_fix(what: &Obstacle) -> Fix {
     match what {
         Obstacle::LinkForwarding { link } => sysctl(link, "forwarding", 1),
@@ -371,7 +371,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
             Arp::Unsolicited(by) if by.closes => {
                 let command = accepting(by, Family::V6, "-p icmpv6", "meta l4proto ipv6-icmp");
-                let text = "Accept ICMPv6, of which IPv6 needs neighbour discovery and Packet Too Big, also in the configuration of the \
+                let text = "Accept ICMPv6 (IPv6 needs neighbour discovery and Packet Too Big), also in the configuration of the \
                             firewall.";
                 Fix::on_node(text, command.unwrap_or_else(|| by.listing.clone()))
             }
@@ -436,7 +436,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("ping -c 1 -I {link} {address}"),
         ),
         Obstacle::OnLink { link, .. } => Fix::on_node(
-            "Give the pods a network outside the range of Services in the network plugin's configuration, and create them anew.",
+            "Give the pods a network outside the range of Services in the network plugin's configuration, and recreate them.",
             format!("ip -4 address show {link}; cat /etc/cni/net.d/*"),
         ),
         Obstacle::TwoPods {
@@ -518,8 +518,8 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             inside: Some((_, pid)),
             ..
         } => Fix::on_node(
-            "The address of the link was changed after the pod was made. Keep it in a .link file of systemd (MACAddressPolicy=none for \
-             veth links) and make the pod anew. Until then:",
+            "The address of the link was changed after the pod was made. Keep it in a .link file of systemd \
+             (MACAddressPolicy=none for veth links) and recreate the pod. Until then:",
             format!(
                 "nsenter --net=/proc/{pid}/ns/net ip neigh replace {address} lladdr {mac} dev {link} nud permanent"
             ),
@@ -800,7 +800,8 @@ fn tunnel_fix(by: &By, (proto, port): (Proto, u16), peer: IpAddr, incoming: bool
     }
 }
 
-/// Returns the command that accepts packets of `family` before rule `by`: those of the match `iptables`, or in nftables of `nft`.
+/// Returns the command that accepts packets of `family` before rule `by`. The packets are those that match `iptables`, or `nft`
+/// in nftables.
 fn accepting(by: &By, family: Family, iptables: &str, nft: &str) -> Option<String> {
     let pass = by.passes.iter().find(|pass| pass.family == family)?;
     let of_pods = format!("{} saddr {PODS}", family.nft_name());
@@ -817,7 +818,8 @@ fn link_up(link: &str) -> Fix {
     )
 }
 
-/// Returns the setting of kube-ipvs0 with which the kernel of `node` refuses IPv6 addresses there; a new link has that of `default`.
+/// Returns the setting of kube-ipvs0 with which the kernel of `node` refuses IPv6 addresses there; a new link has the value of
+/// `default`.
 pub fn ipv6_refusal(node: &NodeSnapshot<'_>) -> Option<String> {
     let links = node.links().ok();
     let has_link = links.is_none_or(|links| links.all.iter().any(|link| link.name == DUMMY));
@@ -860,7 +862,7 @@ fn sysctl(link: &str, name: &str, value: u8) -> Fix {
     Fix::on_node(text, format!("sysctl -w {key}={value}"))
 }
 
-/// Returns the fix of pods with addresses of another Node: the routes are right.
+/// Returns the fix of pods with addresses of another Node; the routes are right.
 pub fn home_fix(home: &Home) -> Fix {
     let text = format!(
         "Keep the route: the pods on {} need it. The container runtime uses the first file of /etc/cni/net.d: remove those that the \
@@ -879,8 +881,8 @@ pub fn no_route_fix(to: IpAddr) -> Fix {
     )
 }
 
-/// Returns the fix of packets to `range`, the pods of another Node, that do not leave by its address `by`, because of this node's `own`
-/// address in the range and its link, if there is one.
+/// Returns the fix of packets to `range`, the pods of another Node, that do not leave by its address `by`. `own` is this node's address
+/// in the range and its link, if they are the reason.
 pub fn way_there_fix(
     range: Cidr,
     by: IpAddr,

@@ -44,8 +44,8 @@ impl<'n> Paths<'n> {
         }
     }
 
-    /// Notes in `all` which rules on the path are not known. Returns whether those are known that lead packets elsewhere: of
-    /// iptables in use, and of nftables.
+    /// Notes in `all` the unknown rules on the path. Returns whether the rules that may divert packets are known: those
+    /// of the iptables backend in use, and of nftables.
     pub(in crate::check) fn note_unread(&self, facts: &Facts<'_>, all: &mut Collector) -> bool {
         let in_use = all.read(facts.node.saved(IptablesBackend::InUse, self.family));
         all.read(idle_rules(facts, self.family));
@@ -106,7 +106,7 @@ impl<'n> Paths<'n> {
                     };
                     reason
                 }
-                // Healthy nodes have rules that ask for the route back.
+                // Healthy nodes have rules that match on the route back.
                 _ if outcome.when.iter().any(is_route_back) => continue,
                 (_, Some(when)) => when.to_string(),
             };
@@ -152,7 +152,7 @@ pub(in crate::check) fn own_address(facts: &Facts<'_>, family: Family) -> Result
     })
 }
 
-/// Returns how a packet ends, for people.
+/// Returns in words how a packet ends.
 pub(in crate::check) fn ended(outcome: &Outcome) -> String {
     let (address, port) = outcome.destination;
     match outcome.verdict {

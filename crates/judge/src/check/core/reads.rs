@@ -87,8 +87,8 @@ pub(in crate::check) fn by_family<T>(
     found
 }
 
-/// Returns whether the kernel cannot have an item of IPv6 that is absent. The file of a kernel without IPv6 does not exist; a
-/// program may be missing next to rules that it would list.
+/// Returns whether an absent item of IPv6 means that the kernel has none. A kernel without IPv6 has no such file; but a
+/// program may be missing although the rules that it lists exist.
 fn is_nowhere(facts: &Facts<'_>, item: Item) -> bool {
     !item.is_iptables() || facts.node.has_no_ipv6()
 }

@@ -5,7 +5,7 @@ use crate::check::{Example, Text};
 use kpx_node::evidence::Item;
 use kpx_node::node::desired::NEEDS;
 
-/// What every check reads that compares the kernel with the cluster's objects.
+/// The items that every check reads that compares the kernel with the cluster's objects.
 pub(in crate::check) const DRIFT_NEEDS: &[&[Item]] = &[NEEDS, DRIFT];
 
 /// The fix of most differences between the kernel and the cluster's objects.

@@ -1,4 +1,4 @@
-//! What is said of one rule: as evidence, and how to let packets pass it.
+//! Texts about one rule: the evidence, and how to let packets pass it.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use kpx_node::owner::software::{ADMINISTRATOR, CSF, Maker};
 const DELETE: &str =
     "If the rule is not needed, delete it here and in the configuration that creates it.";
 
-/// The fix of a rule without a known owner that stops all packets, or all of a link, to an address or to a port, which no rule before it
-/// accepts.
+/// The fix of a rule without a known owner that stops all packets, or all packets of a link, an address or a port, unless a rule before
+/// it accepts them.
 const KEEP: &str = "The rule closes the node, or what it names, to all packets that no rule before it accepts: keep it. Accept the \
                     packets of pods and Services before it, also in the configuration that creates it.";
 
@@ -27,9 +27,9 @@ const KEEP_POLICY: &str = "The policy closes the chain to all packets that no ru
 struct Owner {
     /// Its name in [`SOFTWARE`](kpx_node::owner::software::SOFTWARE), or that of the kubelet.
     name: &'static str,
-    /// The change that lasts, if it lets the packets of pods pass a firewall: a text and a command with [`PODS`].
+    /// The permanent change that lets the packets of pods pass a firewall: a text and a command with [`PODS`].
     pass: Option<(&'static str, &'static str)>,
-    /// What to change, unless it is the rule.
+    /// The thing to change, if it is not the rule.
     change: Option<&'static str>,
     /// A command that shows its configuration.
     shown: Place,
@@ -62,42 +62,45 @@ const fn cluster(name: &'static str, shown: &'static str) -> Owner {
     }
 }
 
-/// What to do about a ban.
+/// The fix for a ban.
 const BANNED: &str = "The address is banned: unban it (`fail2ban-client unban ADDRESS`, `cscli decisions delete --ip ADDRESS`), and put the \
     ranges of nodes, pods and Services on the program's list of exceptions.";
 
-/// What to do about firewalld's rule for packets that others translate.
+/// The fix for firewalld's rule for packets that others translate.
 const FORWARD_PORTS: &str = "firewalld forwards only translated packets that it has translated itself (StrictForwardPorts): set it to no, which \
     kube-proxy needs. A trusted zone does not help.";
 
-/// What to do about a rule that drops a range of sources, in which the cluster's own networks are.
+/// The fix for a rule that drops a range of sources with networks of the cluster.
 const SPARE: &str = "The rule drops a range of source addresses in which networks of the cluster are: accept those before it, here and in the \
     configuration that creates it. The rest of the range may be meant.";
 
-/// What to do about a rule that translates all packets to a port.
+/// The fix for a rule that translates all packets to a port.
 const LOCALIZE: &str = "The rule is for packets to this machine, but names no address, so that it takes those to Services, too: restrict it to \
     local addresses, here and in the configuration that creates it.";
 
-/// What to do about a rule that stops what is in a set.
+/// The fix for a rule that stops addresses in a set.
 const OF_SET: &str = "The rule stops what is in the set: take the address out of it, here and in what fills it, rather than delete the rule.";
 
-/// What to do about a rule that stops what is not in a set.
-const BUT_OF_SET: &str = "The rule stops what is not in the set: add the address to it, here and in what fills it, rather than delete the rule.";
+/// The fix for a rule that stops addresses outside a set.
+const BUT_OF_SET: &str = "The rule stops addresses that are not in the set: keep it, and add the address to the set, here and \
+     where the set is configured.";
 
 const POLICIES: &str = "kubectl get networkpolicies -A";
-/// What to do about Calico's rule for addresses of Services.
-const CIDR_BLOCK: &str = "Calico drops packets to ranges of Services that nothing translates, and one of the ranges in its BGPConfiguration \
-    (serviceClusterIPs, serviceExternalIPs, serviceLoadBalancerIPs) has other addresses, too: leave that range out, or make it smaller.";
+/// The fix for Calico's rule for addresses of Services.
+const CIDR_BLOCK: &str = "Calico drops packets to ranges of Services that nothing translates, and one of the ranges in its \
+    BGPConfiguration (serviceClusterIPs, serviceExternalIPs, serviceLoadBalancerIPs) has other addresses, too: remove that \
+    range, or make it smaller.";
 const BGP_CONFIGURATION: &str =
     "kubectl get bgpconfigurations.crd.projectcalico.org default -o yaml";
-/// What to do about Calico's rules for a link of the node.
-const HOST_ENDPOINT: &str = "A HostEndpoint of Calico covers the link, and its GlobalNetworkPolicies, those with applyOnForward or preDNAT in \
-    particular, decide what passes: allow these packets in one, if they are to pass. A NetworkPolicy does not.";
+/// The fix for Calico's rules for a link of the node.
+const HOST_ENDPOINT: &str = "A HostEndpoint of Calico covers the link, and its GlobalNetworkPolicies, those with applyOnForward \
+    or preDNAT in particular, decide what passes: to let these packets pass, allow them in one. A NetworkPolicy has no effect \
+    here.";
 const HOST_ENDPOINTS: &str = "kubectl get hostendpoints.crd.projectcalico.org,globalnetworkpolicies.crd.projectcalico.org -o yaml";
-/// What to do about kube-router's mark, which clears that of kube-proxy.
+/// The fix for kube-router's mark, which clears that of kube-proxy.
 const CLEARS_MARK: &str = "kube-router clears the bit 0x4000 of the mark, with which kube-proxy says what to masquerade: upgrade kube-router \
     to 1.1 or newer, which leaves other bits of the mark alone. No NetworkPolicy changes it.";
-/// What to do about a rule of a hostPort.
+/// The fix for a rule of a hostPort.
 const HOST_PORT: &str = "The rule is that of a pod with a hostPort, which has the address that it leads to: give the hostPort a hostIP or \
     another number, or remove it. If no pod has that address, the rule is left: CN06 shows how to remove it.";
 const PODS_WIDE: &str = "kubectl get pods -A -o wide";
@@ -220,8 +223,8 @@ pub(in crate::check) fn proof_of(rule: &Rule) -> Proof {
     Proof::rule(rule.family, rule.table.as_str(), text)
 }
 
-/// Returns how to let the packets of pods and Services pass: where its maker keeps the rule, the command that accepts them before it
-/// if it closes the node, or else the command that deletes it.
+/// Returns how to let the packets of pods and Services pass: a change in the configuration of the rule's owner; for a rule that
+/// closes the node, the command that accepts them before it; else the command that deletes it.
 pub fn rule_fix(by: &By) -> Fix {
     if let Some(fix) = source_fix(by) {
         return fix;
@@ -253,7 +256,7 @@ pub fn rule_fix(by: &By) -> Fix {
         };
     }
     if let Some(policies) = &by.policies {
-        let text = "A NetworkPolicy applies to the pod, and none allows these packets: allow them in one, if they are to pass.";
+        let text = "A NetworkPolicy applies to the pod, and none allows these packets: to let them pass, allow them in one.";
         let line = match policies.iter().find_map(|policy| policy.split_once('/')) {
             Some((namespace, name)) => format!("kubectl -n {namespace} edit networkpolicy {name}"),
             None => POLICIES.to_owned(),
@@ -275,7 +278,7 @@ pub fn rule_fix(by: &By) -> Fix {
         return Fix::kubectl(CIDR_BLOCK, BGP_CONFIGURATION);
     }
     let owner = owner_of(who);
-    // What comes from outside to pods is translated.
+    // Packets from outside to pods are translated.
     let is_from_outside = || {
         let chain = &by.rule.chain;
         let mut passes = by.passes.iter();
@@ -303,7 +306,7 @@ pub fn rule_fix(by: &By) -> Fix {
             .passes
             .iter()
             .partition(|pass| matches!(pass.packets, Accepted::To(..)));
-        // What names the pods is done for each of their ranges, and the rest once.
+        // Commands that name the pods run for each range of pods, the others once.
         let parts = of_family.split(" && ").flat_map(|part| {
             let times = if part.contains(PODS) { usize::MAX } else { 1 };
             let passes = ranges.iter().take(times);
@@ -345,7 +348,7 @@ fn opening(who: &str, pass: &Pass) -> String {
     }
 }
 
-/// How software is to leave the ranges of pods out of what it masquerades, and the command for it.
+/// How to exclude the ranges of pods from the masquerading of software, and the command for it.
 const SOURCES: &[(&str, &str, Place)] = &[
     (
         "ip-masq-agent",
@@ -407,11 +410,11 @@ fn source_fix(by: &By) -> Option<Fix> {
     })
 }
 
-/// Returns what to do about `limit`, beyond which the rule drops connections.
+/// Returns the fix for `limit`, beyond which the rule drops connections.
 pub fn limit_fix(limit: &Limit, by: &By) -> Fix {
     let text = if limit.is_shared {
-        "Raise the limit, or give each client one of its own, where the rule is configured: all clients share it, and this is no protection \
-         from one that floods. Until then, remove the rule."
+        "All clients share the limit, so it does not protect from one client that floods. Where the rule is configured, raise \
+         the limit, or give each client its own. Until then, remove the rule."
     } else {
         "Raise the limit where the rule is configured, if it is not to stop these clients. Until then, remove the rule."
     };
@@ -428,8 +431,8 @@ fn of_host(who: &str, pod: &str) -> Fix {
         None => ("-A".to_owned(), "a pod"),
     };
     let text = format!(
-        "{who} applies the policies of {name}, which uses the host's network, to the whole node: leave the pod out of their podSelector, or \
-         upgrade {who} (k3s contains it) to a release that leaves such pods alone."
+        "{who} applies the policies of {name}, which uses the host's network, to the whole node: exclude the pod from their \
+         podSelector, or upgrade {who} (k3s contains it) to a release that ignores such pods."
     );
     Fix::kubectl(text, format!("kubectl {namespace} get networkpolicies"))
 }
@@ -442,12 +445,13 @@ fn is_of_host_endpoint(chain: &str) -> bool {
     rest.starts_with("fh") || rest.starts_with("th")
 }
 
-/// Returns the fix of a rule in the node's own network that `who`, a service mesh, wrote for `pod`, which uses that network.
+/// Returns the fix of a rule that `who`, a service mesh, wrote into the node's own network for `pod`, which uses that
+/// network.
 fn of_mesh(who: &str, pod: &str, rule: &Rule) -> Fix {
     let text = format!(
-        "{who} set up its proxy for {pod}, which uses the host's network, and so for the whole node: take the pod out of the mesh \
-         (linkerd.io/inject: disabled, sidecar.istio.io/inject: \"false\"), let it start again, and remove the rules, which nothing else \
-         removes before the node restarts."
+        "{who} set up its proxy for {pod}, which uses the host's network, and so for the whole node: take the pod out of the \
+         mesh (linkerd.io/inject: disabled, sidecar.istio.io/inject: \"false\"), restart it, and remove the rules: nothing else \
+         removes them before the node restarts."
     );
     let tool = tool(IptablesBackend::InUse, rule.family);
     Fix::on_node(text, format!("{tool} -t {} -F {}", rule.table, rule.chain))
@@ -487,7 +491,7 @@ fn with_range(command: &str, pass: &Pass) -> String {
     }
 }
 
-/// Returns `commands` as one line, each once.
+/// Returns `commands` as one line, without duplicates.
 fn line(mut commands: Vec<String>) -> Line {
     let mut seen = BTreeSet::new();
     commands.retain(|command| seen.insert(command.clone()));

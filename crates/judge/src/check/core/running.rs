@@ -48,7 +48,7 @@ pub(in crate::check) fn is_kube_router(process: &Process) -> bool {
             .any(|arg| arg == "--run-service-proxy=false")
 }
 
-/// Why leftovers of kube-proxy are for another check.
+/// Why another check reports leftovers of kube-proxy.
 pub(in crate::check) fn left_to(proxy: Proxy) -> String {
     format!("{proxy} serves Services here: see CN04")
 }

@@ -1,7 +1,7 @@
 //! Drift of a live node that kube-proxy's next sync removes: it is not reported.
 //!
-//! kube-proxy programs a change of the cluster after a moment. A node that is read in this moment has drift. It is read
-//! again a little later, and only drift that persists is a finding.
+//! kube-proxy programs a change of the cluster after a delay, and a node that is read in between has drift. The doctor
+//! reads it again a little later, and only drift that persists is a finding.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use kpx_node::cluster::config::go_duration;
 use kpx_node::evidence::Evidence;
 use kpx_node::node::runtime::Metrics;
 
-/// The time for a sync itself where kube-proxy does not tell how long its syncs take.
+/// The assumed time of a sync if kube-proxy does not report how long its syncs take.
 const SYNC: Duration = Duration::from_secs(2);
 
 /// The time in which a change of the cluster reaches kube-proxy.
@@ -74,7 +74,8 @@ pub fn keep_persistent(
     }
 }
 
-/// Makes errors of drift warnings where all Services that they concern work, as `works` says: the difference stops no connection.
+/// Turns errors of drift into warnings if all Services that they concern work, according to `works`: the difference stops no
+/// connection.
 pub fn temper(outcomes: &mut [(&'static Check, Outcome)], works: impl Fn(&ServiceRef) -> bool) {
     for (check, outcome) in outcomes {
         let Outcome::Fail(findings) = outcome else {

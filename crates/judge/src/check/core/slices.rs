@@ -13,7 +13,7 @@ pub fn get_slices(service: &str) -> String {
     format!("get endpointslices -l kubernetes.io/service-name={service} -o yaml")
 }
 
-/// Returns the name of the slice that is called like those of `service` and names no Service.
+/// Returns the name of a slice that is named like the slices of `service` but belongs to no Service.
 pub(crate) fn unlabelled<'s>(service: &Service, slices: &'s [EndpointSlice]) -> Option<&'s str> {
     let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
     let mut all = slices.iter().map(|slice| (slice, &slice.metadata));
@@ -26,14 +26,14 @@ pub(crate) fn unlabelled<'s>(service: &Service, slices: &'s [EndpointSlice]) -> 
     Some(&meta.name)
 }
 
-/// Who writes an EndpointSlice.
+/// The writer of an EndpointSlice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Writer {
     /// The EndpointSlice controller, by the selector of the Service.
     Controller,
-    /// The controller, while the Service had a selector: nothing updates it any more.
+    /// The controller, at a time when the Service had a selector: nothing updates the slice any more.
     Former,
     /// The mirroring controller, from an Endpoints object.
     Mirror,
@@ -64,8 +64,8 @@ impl Writer {
         };
         match self {
             Self::Controller => Fix::kubectl(
-                "kube-controller-manager updates EndpointSlices: check that it runs and holds the lease. A slice that is \
-                 deleted is created again.",
+                "kube-controller-manager updates EndpointSlices: check that it runs and holds the lease. It recreates a slice \
+                 that you delete.",
                 "kubectl -n kube-system get lease kube-controller-manager -o yaml",
             ),
             Self::Former => Fix::kubectl(
@@ -73,7 +73,7 @@ impl Writer {
                 with("delete"),
             ),
             Self::Mirror => Fix::kubectl(
-                "Correct the Endpoints object, of which the EndpointSlice is a mirror.",
+                "Correct the Endpoints object: the EndpointSlice mirrors it.",
                 format!("kubectl -n {namespace} edit endpoints {service}"),
             ),
             Self::Other => Fix::kubectl(

@@ -97,7 +97,7 @@ pub fn first_sync_seconds(endpoints: u32, to: Mode) -> f64 {
     match to {
         Mode::Iptables | Mode::Userspace => count * 1.6e-3,
         Mode::Ipvs => count * 1e-3,
-        // A power law through both points; linear for few endpoints.
+        // A power law through both measurements; linear for few endpoints.
         Mode::Nftables => (count * 1e-4).max(795.0 * (count / 250_011.0).powf(2.37)),
     }
 }

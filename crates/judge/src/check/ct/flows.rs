@@ -188,17 +188,17 @@ pub enum Why {
     Gone,
     /// The Service has no endpoints.
     WithoutEndpoints,
-    /// It goes to the Service's address itself: no rule translated the first packet.
+    /// It goes to the Service's address: no rule translated the first packet.
     Untranslated,
 }
 
-/// Returns the tracked connections of `node` that no endpoint answers: UDP flows, which a busy client keeps alive, SCTP associations
-/// with pods that are gone, and TCP connections that wait for their first answer. An established TCP connection is not one: its backend may live longer than
-/// its endpoint. With the mode that is in force, those that are not translated are found, too.
+/// Returns the tracked connections of `node` that no endpoint answers: UDP flows, which a busy client keeps alive, SCTP associations with
+/// pods that are gone, and TCP connections that wait for their first answer. An established TCP connection is not returned: its backend
+/// may live longer than its endpoint. With the mode that is in force, connections that are not translated are found, too.
 ///
 /// # Errors
 ///
-/// What has to be known for that, and is not.
+/// The missing data that this needs.
 pub fn stale<'e>(node: &'e NodeSnapshot<'_>, mode: Option<Mode>) -> Result<Vec<Stale<'e>>, Gap> {
     stale_of(node, mode, &Owners::new(node))
 }
@@ -223,7 +223,7 @@ pub(in crate::check) fn stale_of<'e>(
     let is_gone = without_pod(node);
     let waits = |entry: &Entry| match entry.proto {
         Proto::Udp => true,
-        // A client keeps its port, and begins anew from there for ever; but a pod that lives ends the association itself.
+        // A client keeps its port, and reconnects from it for ever; but a live pod ends the association itself.
         Proto::Sctp => is_gone
             .as_ref()
             .is_some_and(|is_gone| is_gone(entry.reply.source.ip())),
@@ -284,7 +284,7 @@ fn connection(entry: &Entry) -> Proof {
     ))
 }
 
-/// Returns a finding for each Service address with flows of UDP or SCTP that are stale for this reason; `message` is what is said of them.
+/// Returns a finding with `message` for each Service address with flows of UDP or SCTP that are stale for this reason.
 fn flows(facts: &Facts<'_>, mode: Option<Mode>, why: Why, message: &str) -> Verdict {
     let mut by_port: BTreeMap<(ServiceRef, SocketAddr, Proto), Vec<Proof>> = BTreeMap::new();
     for of in stale_of(facts.node, mode, facts.owners())? {
@@ -318,7 +318,7 @@ fn protocol(proto: Proto) -> String {
     proto.to_string().to_uppercase()
 }
 
-/// Returns what tells of an address whether it is in this node's range of pods and no pod has it; `None` if the pods are not known.
+/// Returns the predicate for addresses in this node's range of pods that no pod has; `None` if the pods are not known.
 fn without_pod<'n>(node: &'n NodeSnapshot<'_>) -> Option<impl Fn(IpAddr) -> bool + use<'n>> {
     let name = node.object_name().ok()?;
     let object = node.nodes().ok()?.iter();
@@ -330,7 +330,7 @@ fn without_pod<'n>(node: &'n NodeSnapshot<'_>) -> Option<impl Fn(IpAddr) -> bool
         pods.filter(|pod| pod.spec.node_name.as_deref() == Some(name.as_str()) && !pod.has_ended());
     let own: Vec<Vec<IpAddr>> = own.map(|pod| pod.addresses().collect()).collect();
     let in_range = move |ip: IpAddr| ranges.iter().any(|range| range.contains(ip));
-    // A pod without an address may get this one, and without any, the pods were not recorded.
+    // A pod without an address may get this one; if no pod has an address, the pods were not recorded.
     if own.iter().any(Vec::is_empty) || !own.iter().flatten().any(|ip| in_range(*ip)) {
         return None;
     }
@@ -342,8 +342,8 @@ fn without_pod<'n>(node: &'n NodeSnapshot<'_>) -> Option<impl Fn(IpAddr) -> bool
     })
 }
 
-/// Returns a finding for each address beside those of Services, a hostPort for example, whose flows of UDP or SCTP are translated to an
-/// address in this node's range of pods that no pod has. None if the pods are not known.
+/// Returns a finding for each address of no Service, such as a hostPort, whose flows of UDP or SCTP are translated to an address in
+/// this node's range of pods that no pod has. None if the pods are not known.
 fn to_no_pod(facts: &Facts<'_>) -> Vec<Finding> {
     let (Some(is_gone), Ok(flows)) = (without_pod(facts.node), facts.node.conntrack()) else {
         return Vec::new();

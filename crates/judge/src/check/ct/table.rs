@@ -110,7 +110,7 @@ fn table_full(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
-/// Returns the fix of a table that is full at `most` entries, with what helps against those of `crowd`.
+/// Returns the fix of a table that is full at `most` entries, with advice against the entries of `crowd`.
 pub fn room_fix(most: u64, crowd: Option<&Crowd>) -> Fix {
     let now = format!("sysctl -w {MOST_TRACKED}={}", most.saturating_mul(2));
     let Some(crowd) = crowd else {
@@ -214,7 +214,7 @@ fn lost_entries(facts: &Facts<'_>) -> Verdict {
             let Some(count) = findings.read(stat.sum(name)) else {
                 continue;
             };
-            // A packet whose entry another one created first counts as dropped, too.
+            // The counter also has packets that lost a race for the same entry.
             let others = match name {
                 "drop" => stat.sum("insert_failed").unwrap_or_default(),
                 _ => 0,

@@ -1,4 +1,5 @@
-//! Why a finding follows from one of another check: what both must share, stated in the rows of checks.
+//! The reason why a finding follows from one of another check: the parts that both must share, as the tables of checks
+//! state it.
 
 use crate::check::{Finding, ProcessState, Severity, Subject, kp};
 use kpx_node::net::Family;
@@ -15,11 +16,11 @@ pub enum Because {
     Services(&'static str),
     /// The cause is the known bug with this key, in every Service that the consequence concerns.
     Bug(&'static str, &'static str),
-    /// Both are about the same IP family; the kernel, its modules and kube-proxy are those of both families.
+    /// Both are about the same IP family; the kernel, its modules and kube-proxy belong to both families.
     Family(&'static str),
     /// Something is missing that kube-proxy cannot provide without the cause's object.
     Loss(&'static str),
-    /// All that is missing was in the objects of causes, or passes through them.
+    /// All missing objects were in the objects of causes, or depend on them.
     In(&'static str),
     /// kube-proxy exits because of the cause, so it does not run.
     Exit(&'static str),
@@ -32,7 +33,7 @@ pub enum Because {
 }
 
 impl Because {
-    /// Returns the ids of the checks that may be the cause, those that are asked first at first.
+    /// Returns the ids of the checks that may be the cause, in the order in which they are tried.
     pub fn checks(&self) -> &[&'static str] {
         match self {
             Self::Node(id)

@@ -1,4 +1,4 @@
-//! The findings in blocks: what one fix clears is one block.
+//! The findings in blocks: findings that one fix clears are one block.
 
 use super::Diagnosed;
 use crate::check::{Advice, Fix, Severity};
@@ -28,7 +28,7 @@ impl Block {
     }
 }
 
-/// Returns the blocks of `findings`: the worst first, then those whose fix clears the most.
+/// Returns the blocks of `findings`: the worst first, then the blocks with the fix that clears the most.
 pub(super) fn blocks(findings: &[Diagnosed]) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for group in groups(findings) {

@@ -140,9 +140,13 @@ impl Found {
             })
             .collect();
         all.sort_by(|a, b| {
-            let key = |of: &Diagnosed| {
-                let is_later = !of.finding.ties.keeps_open;
-                (std::cmp::Reverse(of.severity), is_later, of.check.id)
+            let key = |diagnosed: &Diagnosed| {
+                let is_later = !diagnosed.finding.ties.keeps_open;
+                (
+                    std::cmp::Reverse(diagnosed.severity),
+                    is_later,
+                    diagnosed.check.id,
+                )
             };
             key(a)
                 .cmp(&key(b))
@@ -159,8 +163,8 @@ impl Diagnosed {
         mut consequences: Vec<Consequence>,
     ) -> Self {
         consequences.sort_by(|a, b| {
-            let key = |of: &Consequence| (of.check.id, of.check.name);
-            let text = |of: &Finding| (of.subject.clone(), of.message.clone());
+            let key = |consequence: &Consequence| (consequence.check.id, consequence.check.name);
+            let text = |finding: &Finding| (finding.subject.clone(), finding.message.clone());
             key(a)
                 .cmp(&key(b))
                 .then_with(|| text(&a.finding).cmp(&text(&b.finding)))
@@ -170,12 +174,14 @@ impl Diagnosed {
             .map(|consequence| consequence.finding.severity)
             .max();
         let severity = worst.map_or(finding.severity, |worst| worst.max(finding.severity));
-        // What is no fault alone has no command, until Services fail because of it.
+        // A finding that alone is no fault has no command until Services fail because of it.
         if severity > finding.severity {
             let has_command = |fix: &&Fix| fix.advice.is_some();
             let same = consequences.iter().map(|consequence| &consequence.finding);
-            let same = same.filter(|of| of.about == finding.about);
-            let fix = same.filter_map(|of| of.fix.as_ref()).find(has_command);
+            let same = same.filter(|consequence| consequence.about == finding.about);
+            let fix = same
+                .filter_map(|consequence| consequence.fix.as_ref())
+                .find(has_command);
             if let Some(fix) =
                 fix.filter(|_| !finding.fix.as_ref().is_some_and(|fix| has_command(&fix)))
             {

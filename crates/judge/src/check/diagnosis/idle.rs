@@ -1,4 +1,4 @@
-//! A kube-proxy that does not program the node, as the checks found it.
+//! A kube-proxy that does not program the node, according to the findings.
 
 use super::because::{outdates, process};
 use super::causes::root;
@@ -6,8 +6,8 @@ use crate::check::kp::{OF_MODE, OF_PROXY};
 use crate::check::{Check, Finding, Fix, Outcome, ProcessState, Subject};
 use kpx_node::net::Family;
 
-/// Returns why kube-proxy does not write the rules of `family`: the check, its message and its fix. The finding is that of
-/// kube-proxy's log or process, or what that follows from.
+/// Returns why kube-proxy does not write the rules of `family`: the check, its message and its fix. The finding is about
+/// kube-proxy's log or process, or is the cause of such a finding.
 pub fn idle_proxy(
     outcomes: &[(&'static Check, Outcome)],
     family: Family,
@@ -49,7 +49,7 @@ pub fn flushed<'o>(
 }
 
 fn is_idle(finding: &Finding, family: Family) -> bool {
-    // A kube-proxy that runs in another mode than it is configured for does not write that one's.
+    // A kube-proxy that runs in another mode than the configured one does not write the rules of the configured one.
     let is_fallback = finding.about == Subject::setting("mode");
     let is_stopped = matches!(
         process(finding),

@@ -1,4 +1,4 @@
-//! Findings that the operator ignores, and what became of the entries of the ignore file.
+//! Findings that the operator ignores, and the status of each entry of the ignore file.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub struct Hidden {
     pub expires: String,
 }
 
-/// An entry of the ignore file, and what it hides.
+/// An entry of the ignore file, and the findings that it hides.
 #[derive(Debug)]
 pub struct EntryUse {
     /// The entry.
@@ -63,7 +63,7 @@ pub(super) fn hide(ignores: &Ignores, now: Time, found: &mut Found) -> Vec<Hidde
         false
     });
     hidden.sort_by(|a, b| {
-        let key = |of: &Hidden| (std::cmp::Reverse(of.finding.severity), of.check.id);
+        let key = |hidden: &Hidden| (std::cmp::Reverse(hidden.finding.severity), hidden.check.id);
         key(a)
             .cmp(&key(b))
             .then_with(|| a.finding.subject.cmp(&b.finding.subject))

@@ -1,5 +1,5 @@
-//! The diagnosis: what the outcomes of the checks say together. Causes and their consequences, what the operator ignores, which
-//! fix clears what, and what to run next. A report prints it, and decides nothing.
+//! The diagnosis: the outcomes of all checks, combined. It has causes and their consequences, ignored findings, which fix
+//! clears which findings, and the command to run next. A report prints it, and decides nothing.
 
 mod because;
 mod blocks;
@@ -22,14 +22,14 @@ pub use idle::{flushed, idle_proxy};
 pub use ignored::{EntryStatus, EntryUse, Hidden};
 pub use next::Next;
 
-/// What the outcomes of checks say together.
+/// The diagnosis from the outcomes of all checks.
 #[derive(Debug)]
 pub struct Diagnosis {
     /// The checks, sorted by id.
     pub checks: Vec<Checked>,
     /// The findings that no other one explains, by severity.
     pub findings: Vec<Diagnosed>,
-    /// The findings in blocks: the worst first, then those whose fix clears the most.
+    /// The findings in blocks: the worst first, then the blocks with the fix that clears the most.
     pub blocks: Vec<Block>,
     /// The findings that the operator ignores, by severity.
     pub hidden: Vec<Hidden>,
@@ -41,7 +41,7 @@ pub struct Diagnosis {
     pub next: Next,
 }
 
-/// A check, and what became of it.
+/// A check and its outcome.
 #[derive(Debug)]
 pub struct Checked {
     /// The check.
@@ -130,9 +130,9 @@ pub struct Summary {
     pub unknown: usize,
 }
 
-/// Returns what the `outcomes` of checks that answer `question` say together; `ignores` are the operator's, which expire by the
-/// time beside them, `services` is the verdict on all Services, if there is one, and `known` are values for commands, by the words
-/// that stand for them.
+/// Returns the diagnosis of the `outcomes` of checks that answer `question`; `ignores` are the operator's, with the time by which
+/// they expire. `services` is the verdict on all Services, if there is one. `known` are values for commands, by the words that
+/// stand for them.
 pub fn diagnose(
     mut outcomes: Vec<(&'static Check, Outcome)>,
     ignores: Option<(&Ignores, Time)>,
@@ -208,7 +208,8 @@ impl Summary {
                 .filter(|finding| finding.severity == severity)
                 .count()
         };
-        let is_explained = |of: &&Checked| matches!(of.reason, Some(Reason::Explained(_)));
+        let is_explained =
+            |checked: &&Checked| matches!(checked.reason, Some(Reason::Explained(_)));
         Self {
             errors: at(Severity::Error),
             warnings: at(Severity::Warning),

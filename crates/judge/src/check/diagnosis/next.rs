@@ -14,9 +14,8 @@ pub enum Next {
 }
 
 /// Returns the command to run next. It repairs the worst findings: the command that clears the most or, without one, a command of the fix
-/// that changes something; else the one that explains a Service whose connections fail, or of which something is unknown, or that shows
-/// a finding. Where there are only notes, the one that reads what is unknown. `known` are values for the command, by the words that
-/// stand for them.
+/// that changes something. Without either, it explains a Service with connections that fail or are unknown, or shows a finding. Where
+/// there are only notes, it reads the unknown items. `known` are values for the command, by the words that stand for them.
 pub(super) fn next(
     findings: &[Diagnosed],
     blocks: &[Block],
@@ -28,7 +27,7 @@ pub(super) fn next(
     let why = |service: &String| Advice::kpx([Word::from("why"), Word::from(service.clone())]);
     let failing = services.and_then(|tally| tally.failing.first());
     let explains = failing.map(|failure| (why(&failure.service), None));
-    let is_error = |of: &Diagnosed| of.severity == Severity::Error;
+    let is_error = |diagnosed: &Diagnosed| diagnosed.severity == Severity::Error;
     let is_worth = explains.is_none() || findings.iter().any(is_error);
     let worst = Worst {
         findings,
@@ -38,7 +37,7 @@ pub(super) fn next(
     };
     let open = services.and_then(|tally| tally.unknown.first());
     let open = open.map(|service| (why(service), None));
-    // A load balancer of which nothing is recorded is no reason to look there first.
+    // A load balancer without any evidence is no reason to look there first.
     let is_doubtful = services.is_some_and(|tally| tally.unknown.len() > tally.behind_balancers);
     let are_notes = findings
         .iter()
@@ -81,7 +80,7 @@ fn is_of_newer_sets(diagnosed: &Diagnosed) -> bool {
     kb::is_of_newer_sets(check, finding) || kp::is_of_newer_sets(check, finding)
 }
 
-/// A command, and the node that it is for if that is another one than the report's.
+/// A command, and its node if it is not the report's.
 type Step = (Advice, Option<String>);
 
 /// The findings of the highest severity.
@@ -93,7 +92,7 @@ struct Worst<'d> {
     known: &'d [(&'d str, String)],
 }
 
-/// Returns the node that the fix of a finding is for, if that is another one than the report's.
+/// Returns the node for the fix of a finding, if it is not the report's.
 fn there(of: &Diagnosed) -> Option<String> {
     let fix = of.finding.fix.as_ref()?;
     fix.there().map(str::to_owned)
@@ -123,7 +122,7 @@ impl<'d> Worst<'d> {
         self.blocks().find_map(|block| self.repair_of(block))
     }
 
-    /// Returns the command that repairs a finding that is not of the worst.
+    /// Returns the command that repairs a finding below the worst severity.
     fn lesser_repair(&self) -> Option<Step> {
         let warnings = self.blocks.iter();
         let mut warnings = warnings.filter(|block| block.severity == Severity::Warning);
@@ -139,7 +138,7 @@ impl<'d> Worst<'d> {
         Some((found, there(first)))
     }
 
-    /// Returns the first command in the text of the fix, unless it is to be decided about.
+    /// Returns the first command in the text of the fix, unless a person has to decide about it.
     fn repair_in_text(&self, of: &Diagnosed) -> Option<Advice> {
         let fix = of.finding.fix.as_ref();
         if fix.is_some_and(|fix| fix.is_to_decide) {
@@ -153,14 +152,16 @@ impl<'d> Worst<'d> {
     fn decides(&self) -> Option<Step> {
         let first = self.firsts().next()?;
         let mut firsts = self.firsts();
-        let shown = firsts.find_map(|of| Some((self.shows(of)?, there(of))));
-        let service = self.firsts().find_map(|of| of.finding.services.first());
+        let shown = firsts.find_map(|group| Some((self.shows(group)?, there(group))));
+        let service = self
+            .firsts()
+            .find_map(|group| group.finding.services.first());
         let why = service.map(|service| Advice::kpx(["why".to_owned(), service.to_string()]));
         let explained = || Advice::kpx(["explain", first.check.id]);
         Some(shown.unwrap_or_else(|| (why.unwrap_or_else(explained), None)))
     }
 
-    /// Returns the command that shows the finding: that of its fix, or one of its check.
+    /// Returns the command that shows the finding: the command of its fix, or one of its check.
     fn shows(&self, of: &Diagnosed) -> Option<Advice> {
         let fix = of.finding.fix.as_ref();
         let looks = fix.and_then(|fix| fix.advice.as_ref().filter(|advice| !advice.changes()));
@@ -196,7 +197,7 @@ impl<'d> Worst<'d> {
             return Some(Advice::kpx(["doctor", "--wait", "1m"]));
         }
         let ready = self.ready(advice);
-        // Errors are repaired, not left for another mode or release.
+        // Errors are repaired now, not by a switch or an upgrade.
         let is_error = self
             .blocks
             .first()

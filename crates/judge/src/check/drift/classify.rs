@@ -56,7 +56,7 @@ pub(super) fn all(mode: Mode, changes: Vec<Change>, empty: &HashSet<Key>) -> Sor
 fn subject(id: &str, change: &Change) -> Place {
     let service = change.service.as_deref().and_then(PortName::parse);
     match service {
-        // What is configured in one place for all Services has that place as its subject.
+        // An object that is configured in one place for all Services has that place as its subject.
         Some(_) if ["IR01", "IR09", "IR11", "DV08", "NF01"].contains(&id) => place(&change.object),
         Some(service) => Subject::service(service).into(),
         None => place(&change.object),
@@ -133,15 +133,15 @@ fn fold_services(found: &mut Sorted) {
     }
 }
 
-/// The address of a virtual server, or that of a real server.
+/// The address of a virtual server or of a real server.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Cause {
     VirtualServer(IpAddr),
     RealServer(SocketAddr),
 }
 
-/// Adds the address and the set members of a virtual server that is missing or left over to that server's finding, and the
-/// members for an endpoint to its real server's.
+/// Moves findings together: the address and the set members of a missing or leftover virtual server into the server's
+/// finding, and the members for an endpoint into its real server's.
 fn fold_addresses(found: &mut Sorted) {
     let mut causes: HashMap<(ChangeKind, Cause), (&'static str, Place)> = HashMap::new();
     for (id, subject, change) in found.iter() {
@@ -195,7 +195,7 @@ fn is_built_in(chain: &str) -> bool {
     chain.bytes().all(|b| b.is_ascii_uppercase())
 }
 
-/// What iptables rules have in both modes.
+/// The parts of iptables rules that both modes have.
 fn shared(chain: &str) -> Option<&'static str> {
     match chain {
         chain if is_built_in(chain) => Some("IR01"),

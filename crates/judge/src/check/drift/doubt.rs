@@ -1,4 +1,4 @@
-//! What the comparison cannot know without this node's Node object.
+//! Differences that depend on this node's Node object, if it is unknown.
 
 use std::collections::BTreeSet;
 

@@ -78,7 +78,7 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
         ),
         "VS04" if extra => (
             Error,
-            "real servers get traffic that are no endpoints, or none that the traffic policy lets clients reach",
+            "some real servers are not endpoints, or are endpoints that the traffic policy excludes",
         ),
         "VS04" => (Error, "the real servers do not match the endpoints"),
         "VS05" => (

@@ -16,8 +16,8 @@ pub(super) fn places(changes: &[Change]) -> Vec<Subject> {
     places
 }
 
-/// Returns the place that a missing object was in, the chain of a rule that is extra or differs, or the module that a virtual server of
-/// another scheduler needs.
+/// Returns the place of a missing object, the chain of a rule that is extra or differs, or the module that a virtual server of another
+/// scheduler needs.
 fn place(change: &Change) -> Option<Subject> {
     match &change.object {
         Object::VirtualServer {

@@ -291,7 +291,7 @@ fn conflict(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-/// Returns what follows from a Service with the node's own address in this release.
+/// Returns the effect of a Service with the node's own address in this release.
 fn own_address(facts: &Facts<'_>) -> String {
     let mut effects = vec!["other nodes cannot reach this one at it"];
     if kb::has(facts, kb::NODE_PORTS) {
@@ -306,10 +306,11 @@ fn own_address(facts: &Facts<'_>) -> String {
     )
 }
 
-/// Returns how to take the address `ip` of a node from `services`.
+/// Returns how to remove the address `ip` of a node from `services`.
 fn free(facts: &Facts<'_>, ip: IpAddr, services: &[&Service]) -> Fix {
-    let has = |of: &&&Service| {
-        of.spec
+    let has = |service: &&&Service| {
+        service
+            .spec
             .external_ips
             .iter()
             .any(|text| text.parse() == Ok(ip))
@@ -399,7 +400,7 @@ fn proxy_protocol(facts: &Facts<'_>) -> Verdict {
             continue;
         }
         let message = "the load balancer adds a PROXY header, but traffic from inside the cluster bypasses it";
-        // The connections work; what the program makes of them without the header is its own.
+        // The connections work; how the program handles them without the header is its own matter.
         findings.push(Finding::new(Severity::Warning, service, message).evidence([
             Proof::Setting {
                 source: name_of(service),

@@ -12,7 +12,7 @@ use kpx_node::node::links::Address;
 use kpx_node::node::modules::filed;
 use kpx_node::owner::software::is_node_local_dns;
 
-/// So many addresses or virtual servers are many.
+/// From this number on, addresses or virtual servers are many.
 const MANY: usize = 5_000;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -225,11 +225,12 @@ fn managed(facts: &Facts<'_>) -> Verdict {
 /// Returns whether `link` has no address but those of the kernel.
 fn is_empty(facts: &Facts<'_>, link: &str) -> bool {
     let addresses = facts.node.addresses();
-    let is_its = |of: &Address| of.link == link && of.scope != "link";
+    let is_its = |address: &Address| address.link == link && address.scope != "link";
     addresses.is_ok_and(|all| !all.all.iter().any(is_its))
 }
 
-/// Returns how to let a network manager leave `link` alone; if it has `emptied` it, what writes its addresses again comes after that.
+/// Returns how to make a network manager ignore `link`; if it has `emptied` the link, the command that writes the addresses again
+/// comes after that.
 fn unmanaged_fix(link: &str, is_nm: bool, emptied: bool) -> Fix {
     let (by, command) = if is_nm {
         let file = format!("/etc/NetworkManager/conf.d/90-{link}.conf");
@@ -244,7 +245,7 @@ fn unmanaged_fix(link: &str, is_nm: bool, emptied: bool) -> Fix {
         );
         ("systemd-networkd", command)
     };
-    let text = Prose::from(format!("Let {by} leave the link alone."));
+    let text = Prose::from(format!("Exclude the link from {by}."));
     let text = if emptied {
         text.and(" Then ")
             .kpx(["reconcile", "--apply"])

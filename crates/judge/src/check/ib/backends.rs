@@ -152,8 +152,7 @@ fn has_kubelets(rules: &Ruleset<'_>) -> bool {
 
 /// Returns whether `chains` of `rules` are those of the kubelet alone.
 fn is_kubelets(rules: &Ruleset<'_>, chains: &[Proof]) -> bool {
-    let is_of_both =
-        |of: &Proof| matches!(of, Proof::Chain { chain, .. } if OF_BOTH.contains(&chain.as_str()));
+    let is_of_both = |proof: &Proof| matches!(proof, Proof::Chain { chain, .. } if OF_BOTH.contains(&chain.as_str()));
     has_kubelets(rules) && chains.iter().all(is_of_both)
 }
 

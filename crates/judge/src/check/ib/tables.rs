@@ -151,7 +151,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// What is said of a rule that lost its conditions.
+/// The message for a rule that lost its conditions.
 const LOST: &str = "a rule applies to every packet: it lost its conditions";
 
 /// Returns whether `rule` of `chain` in table filter ends every packet, which kube-proxy's and the kubelet's there never do.
@@ -166,7 +166,7 @@ fn is_bare(chain: &str, rule: &Rule<'_>) -> bool {
         && matches.all(|matched| matches!(matched, Match::Comment(_)))
 }
 
-/// Returns what is wrong with `rule` of `chain` in table filter if it lost its conditions, and its fix.
+/// Returns the problem of `rule` of `chain` in table filter if it lost its conditions, and its fix.
 pub fn lost_conditions(family: Family, chain: &str, rule: &Rule<'_>) -> Option<(String, Fix)> {
     let message = || format!("filter chain {chain}: {LOST}");
     is_bare(chain, rule).then(|| (message(), delete(family, chain, &[rule])))

@@ -132,14 +132,14 @@ fn old_chains(facts: &Facts<'_>) -> Verdict {
                     (
                         Severity::Error,
                         format!(
-                            "the chain of an older release{there} jumps to a current one: when kube-proxy deletes that, every sync fails"
+                            "this chain of an old release{there} jumps to a live chain: the next change of an endpoint makes every sync fail"
                         ),
                     )
                 } else {
                     (
                         Severity::Warning,
                         format!(
-                            "the chain of an older release is left over{there}, and nothing removes it"
+                            "this chain of an old release is left over{there}, and nothing removes it"
                         ),
                     )
                 };
@@ -199,7 +199,7 @@ fn repeated(facts: &Facts<'_>) -> Verdict {
 }
 
 fn invalid(facts: &Facts<'_>) -> Verdict {
-    /// Stray packets of a node that runs for weeks do not exceed this.
+    /// A node that runs for weeks has fewer stray packets than this.
     const FEW: u64 = 10_000;
     facts.only_in(&[Mode::Iptables])?;
     let mut findings = Collector::default();
@@ -212,7 +212,7 @@ fn invalid(facts: &Facts<'_>) -> Verdict {
             continue;
         };
         let drops = chain.rules.iter().filter(|rule| {
-            let invalid = |of: &Match<'_>| matches!(of, Match::State { states, .. } if states.value.0 == States::INVALID);
+            let invalid = |matched: &Match<'_>| matches!(matched, Match::State { states, .. } if states.value.0 == States::INVALID);
             rule.target == Some(Target::Drop) && rule.matches.iter().any(invalid)
         });
         for rule in drops {
@@ -271,7 +271,7 @@ fn many_rules(facts: &Facts<'_>) -> Verdict {
             findings
                 .push(Finding::new(Severity::Warning, Mode::Iptables, message).evidence([seen]));
         }
-        // The syncs of another mode do not tell.
+        // The syncs of another mode say nothing about this one.
         return findings.verdict();
     }
     findings.read(facts.written(Mode::Iptables));

@@ -207,7 +207,7 @@ fn mark_users(facts: &Facts<'_>) -> Verdict {
     for rule in policy.into_iter().flat_map(|rules| &rules.all) {
         let Some(mark) = rule.mark else { continue };
         let is_whole = mark.mask == u32::MAX;
-        // A rule that tests the whole mark is about packets that have it.
+        // A rule that tests the whole mark is about packets with exactly this mark.
         let tested = if is_whole { mark.value } else { mark.mask };
         let (uses, is_dropped) = (tested & bit != 0, is_whole && mark.value & dropped != 0);
         let what = if is_whole {
@@ -299,7 +299,7 @@ fn nft_mark_users(facts: &Facts<'_>, findings: &mut Collector, bit: u32) -> Vec<
     seen
 }
 
-/// Returns whether a mark of the value `value` has `bit` beside others: one that is set as a whole does not use a single bit.
+/// Returns whether the mark `value` has `bit` and other bits: a mark that is set as a whole does not use a single bit.
 fn sets_bit(value: &Expr, bit: u32) -> bool {
     let Expr::Bits { op, left, right } = value else {
         return false;

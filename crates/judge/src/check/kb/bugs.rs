@@ -14,7 +14,7 @@ pub(in crate::check) const HOST_SERVICES: &str = "ipvs-host-services";
 /// The key of the bug that NodePorts are missing at an address of the node.
 pub(in crate::check) const NODE_PORTS: &str = "ipvs-node-port-address";
 
-/// The key of the bug that a change is lost which arrives during a sync.
+/// The key of the bug that loses a change that arrives during a sync.
 pub(in crate::check) const LOST_UPDATE: &str = "iptables-lost-update";
 
 /// The known bugs, by mode and release.

@@ -88,24 +88,24 @@ pub(super) struct Bug {
     pub(super) modes: &'static [Mode],
     /// The severity of its finding.
     pub(super) severity: Severity,
-    /// What kube-proxy does wrong, without a full stop.
+    /// The fault of kube-proxy, without a full stop.
     pub(super) what: &'static str,
-    /// How to live with it until the upgrade: a sentence.
+    /// Workaround until the upgrade: a sentence.
     pub(super) workaround: Text,
     /// Issue or pull request: `OWNER/REPOSITORY#NUMBER`; empty if it was measured only.
     pub(super) thread: &'static str,
-    /// Returns what the node shows of it; nothing if it does not show.
+    /// Returns the signs of the bug on the node; empty if there are none.
     pub(super) seen: fn(&Facts<'_>) -> Result<Shown, Gap>,
 }
 
-/// What a node shows of a bug.
+/// The signs of a bug on a node.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
-    /// The facts; none if it does not show.
+    /// The facts; empty if the node shows no sign of the bug.
     pub(super) proofs: Vec<Proof>,
     /// The Services that it concerns; none if it concerns the whole node.
     pub(super) services: Vec<ServiceRef>,
-    /// The objects of another check without which it does not show.
+    /// The objects of another check without which the bug has no sign.
     pub(super) within: Vec<Subject>,
 }
 
@@ -137,7 +137,7 @@ impl Bug {
     /// Returns the fix for kube-proxy `version`.
     fn fix(&self, version: Version) -> Prose {
         let upgrade = match self.fixed_after(version) {
-            Some(fixed) => format!("Upgrade kube-proxy to {fixed} or newer. Until then: "),
+            Some(fixed) => format!("Upgrade kube-proxy to {fixed} or newer. Workaround: "),
             None => "No known version fixes it. ".to_owned(),
         };
         Prose::from(upgrade).then(self.workaround)

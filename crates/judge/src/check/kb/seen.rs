@@ -1,4 +1,4 @@
-//! What a node shows of each known bug.
+//! The signs of each known bug on a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -152,7 +152,7 @@ pub(super) fn slow_full_sync(facts: &Facts<'_>) -> Seen {
 }
 
 pub(super) fn slow_full_sync_of_large_cluster(facts: &Facts<'_>) -> Seen {
-    // From so many endpoints on, kube-proxy treats a cluster as large.
+    // From this number of endpoints on, kube-proxy treats a cluster as large.
     const LARGE: usize = 1000;
     let slices = facts.node.slices()?.iter();
     let endpoints: usize = slices.map(|slice| slice.endpoints.len()).sum();
@@ -223,7 +223,7 @@ pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
         else {
             return false;
         };
-        // What is queued is not lost.
+        // A change that is queued is not lost.
         let is_queued = kp::queued_sync(facts, change.family).is_some();
         change.kind() == ChangeKind::Missing && of_endpoints(chain) && !is_queued
     });
@@ -490,12 +490,12 @@ pub(super) fn no_protocols(facts: &Facts<'_>) -> Seen {
     })
 }
 
-/// Returns the Services that have a NodePort for which kube-proxy is to listen on a loopback address: one without endpoints has
-/// no listener.
+/// Returns the Services with a NodePort for which kube-proxy should listen on a loopback address; a Service without endpoints
+/// has no listener.
 fn listened_on_loopback(state: &DesiredState) -> Vec<ServiceRef> {
     let families = state.families.iter();
     let families = families.filter(|family| state.listens_on_loopback(family.family));
-    let ports = families.flat_map(|of: &FamilyState| &of.ports);
+    let ports = families.flat_map(|state: &FamilyState| &state.ports);
     let listens = |port: &&ServicePort| {
         let at = if port.external_local {
             port.local_at()

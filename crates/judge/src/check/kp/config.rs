@@ -142,8 +142,8 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "kube-proxy exits whenever it starts, and nothing updates the node's rules.",
         why: "kube-proxy refuses a mode that its release does not have. The nftables mode exists since 1.29, and needs the \
               feature gate NFTablesProxyMode, which is off by default up to 1.30 and cannot be off from 1.33. The ipvs mode \
-              needs the gate KubeProxyIPVS since 1.37, which is on by default. It refuses values of other fields as well; \
-              one that runs keeps the configuration that it has read.",
+              needs the gate KubeProxyIPVS since 1.37, which is on by default. It also refuses values of other fields. A running \
+              kube-proxy keeps the configuration that it has read.",
         verify: "Compare kube-proxy's version and the gates in its configuration.",
         commands: &[
             Example::anywhere(
@@ -205,7 +205,7 @@ fn accepted(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-/// Returns what kube-proxy refuses of its configuration when it starts. Before a switch, the requirements have it.
+/// Returns the settings that kube-proxy refuses when it starts. Before a switch, the requirements report them.
 fn refused(facts: &Facts<'_>) -> Vec<Finding> {
     if facts.target().is_some() {
         return Vec::new();
@@ -216,19 +216,19 @@ fn refused(facts: &Facts<'_>) -> Vec<Finding> {
         Ok(_) => (Severity::Warning, "the next time it starts"),
         Err(_) => (Severity::Error, "when it starts"),
     };
-    let finding = |of: validate::Refused| {
+    let finding = |refused: validate::Refused| {
         let message = format!(
             "kube-proxy exits {when}, since it refuses {} {}: {}",
-            of.field, of.value, of.allowed
+            refused.field, refused.value, refused.allowed
         );
-        Finding::new(severity, Subject::setting(&of.field), message).fix(format!(
+        Finding::new(severity, Subject::setting(&refused.field), message).fix(format!(
             "Correct {} in kube-proxy's configuration, and restart kube-proxy.",
-            of.field
+            refused.field
         ))
     };
     let evidence = facts.node.evidence();
     let mut read = evidence.iter();
-    // What kpx could not read says nothing about what kube-proxy reads.
+    // A file that kpx could not read may be readable for kube-proxy.
     if !read.any(|(item, read)| item == Item::ProxyConfig && read.is_ok()) {
         return Vec::new();
     }
@@ -300,7 +300,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         Ok(_) => Ok(false),
         Err(_) => is_replaced(facts),
     };
-    // Rules of kube-proxy beside another service proxy are leftovers: CN04 reports them.
+    // Rules of kube-proxy on a node with another service proxy are leftovers: CN04 reports them.
     if replaced == Ok(true) {
         return Err(Gap::NotApplicable(REPLACED.to_owned()));
     }
@@ -363,7 +363,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
             }
         };
         if let Err(gap) = replaced {
-            // Another service proxy, which is not known, would explain it.
+            // An unknown service proxy would explain it.
             all.note(gap);
             break;
         }
@@ -372,7 +372,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
             key: "mode".to_owned(),
             value: held.to_owned(),
         };
-        // A sync that ended wrote rules, whatever fails since they are gone.
+        // A sync that ended wrote rules; later failures do not explain why they are gone.
         let by = match synced(facts, family).filter(|_| held == "none") {
             Some(_) => flushes(facts).unwrap_or_default(),
             None => Vec::new(),
@@ -439,8 +439,8 @@ fn fails(facts: &Facts<'_>) -> bool {
     log.is_ok_and(|log| log.has(&[Kind::Sync, Kind::Exit]))
 }
 
-/// Returns how to restore rules of which the kernel has none; `written` if kube-proxy wrote them. What flushes them, `by`, comes first:
-/// it would flush them again.
+/// Returns how to restore the missing rules; `written` if kube-proxy wrote them. The fix of `by`, the program that flushes them, comes
+/// first: it would flush them again.
 fn flushed_fix(facts: &Facts<'_>, written: bool, by: Vec<Finding>) -> Fix {
     let is_repairable = is_repairable(facts.node);
     if let Some(mut first) = by.into_iter().find_map(|finding| finding.fix) {
@@ -470,7 +470,7 @@ fn flushed_fix(facts: &Facts<'_>, written: bool, by: Vec<Finding>) -> Fix {
     }
 }
 
-/// Returns what the kernel has of kube-proxy where it has no rules of `family`.
+/// Returns the objects of kube-proxy in the kernel, if it has no rules of `family`.
 fn without_rules(facts: &Facts<'_>, family: Family) -> String {
     let servers = facts.node.ipvs().map_or(&[][..], |table| &table.servers);
     let addresses = servers.iter().filter_map(|server| server.key.socket());
@@ -485,11 +485,11 @@ fn without_rules(facts: &Facts<'_>, family: Family) -> String {
 
 /// The rules of kube-proxy in the kernel.
 enum Held {
-    /// Those of this mode.
+    /// The rules of this mode.
     Mode(Mode),
     /// None.
     None,
-    /// None of the expected mode; those of others were not read.
+    /// No rules of the expected mode; the rules of the others were not read.
     Other(Gap),
 }
 
@@ -679,7 +679,7 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
     if seen.is_empty() {
         return rest.map_or_else(|| Ok(Vec::new()), Err);
     }
-    let is_mode = |of: &Proof| matches!(of, Proof::Setting { key, .. } if key == "mode");
+    let is_mode = |proof: &Proof| matches!(proof, Proof::Setting { key, .. } if key == "mode");
     let is_mode = seen.iter().all(is_mode);
     let about = if is_mode {
         Subject::setting("mode")
@@ -700,7 +700,7 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
         )]);
     }
     if is_mode && has_fallen_back(facts) {
-        // It has read the setting, and cannot follow it.
+        // kube-proxy has read the setting, and cannot follow it.
         return rest.map_or_else(|| Ok(Vec::new()), Err);
     }
     let names = seen.iter().filter_map(|proof| match proof {

@@ -25,7 +25,7 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "The node's rules stay as they were; kube-proxy is in CrashLoopBackOff.",
         why: "Since 1.26 kube-proxy exits if it cannot run in the configured mode. Other causes are an invalid \
               setting, too little memory, and an unreachable API server.",
-        verify: "The container must not be waiting, nor restart again and again.",
+        verify: "The container must not be waiting, nor restart repeatedly.",
         commands: &[
             Example::anywhere("kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide"),
             Example::anywhere("kubectl -n kube-system logs POD --previous | tail").with(&["POD"]),
@@ -207,7 +207,7 @@ fn process(severity: Severity, state: ProcessState, message: impl Into<String>) 
     Finding::new(severity, Subject::ProxyProcess { state }, message).called("kube-proxy")
 }
 
-/// Words of an error that blames what a mode needs.
+/// Words of an error that blames a requirement of a mode.
 const BLAMES: &[(Mode, &[&str])] = &[
     (Mode::Iptables, &["iptables", "ip6tables"]),
     (
@@ -228,8 +228,8 @@ const UNUSABLE: &[&str] = &[
     "must be 5.13 or later",
 ];
 
-/// Returns the mode that a switch leaves and the error with which kube-proxy exits, if that blames this mode and nothing that the
-/// new mode needs.
+/// Returns the mode that a switch leaves and the error with which kube-proxy exits, if the error blames this mode and not a
+/// requirement of the new one.
 fn left_behind(facts: &Facts<'_>) -> Option<(Mode, String)> {
     let (to, from) = (facts.target()?, facts.current().ok()?);
     let log = facts.node.proxy_log().ok()?;
@@ -249,7 +249,7 @@ fn blames(error: &str, from: Mode, to: Mode) -> bool {
 }
 
 fn restarts(facts: &Facts<'_>) -> Verdict {
-    /// Fewer restarts come from reboots or an upgrade.
+    /// A smaller number of restarts may come from reboots or an upgrade.
     const MANY: u32 = 5;
     let here = facts.called()?;
     let pods = facts.node.pods()?.iter();
@@ -284,7 +284,7 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
                 Proof::Note(format!("last exit: {reason}, status {}", exit.exit_code))
             }));
             let waiting = status.state.waiting.as_ref();
-            // That of a crash loop repeats the name of the pod.
+            // The message of a crash loop repeats the name of the pod.
             let said = waiting.filter(|waiting| waiting.reason.as_deref() != Some(CRASH_LOOP));
             let said = said.and_then(|waiting| waiting.message.clone());
             seen.extend(said.filter(|message| !message.is_empty()).map(Proof::Note));
@@ -339,7 +339,7 @@ struct Unstarted {
     reasons: &'static [&'static str],
     severity: Severity,
     why: &'static str,
-    /// What to do; the events of the pod say the rest.
+    /// The advice; the events of the pod have the details.
     fix: &'static str,
 }
 
@@ -413,7 +413,7 @@ fn was_killed(status: &ContainerStatus) -> bool {
     last.is_some_and(|exit| exit.reason.as_deref() == Some(OUT_OF_MEMORY))
 }
 
-/// Returns how to fix what ends the container of kube-proxy in `pod` repeatedly.
+/// Returns the fix for a container of kube-proxy in `pod` that ends repeatedly.
 fn exit_fix(facts: &Facts<'_>, pod: &Pod, status: &ContainerStatus) -> Fix {
     let meta = &pod.metadata;
     if was_killed(status) {
@@ -481,13 +481,13 @@ fn healthy(facts: &Facts<'_>) -> Verdict {
 fn revive(facts: &Facts<'_>) -> Fix {
     restart_fix(
         facts.node,
-        "Read the end of kube-proxy's log, which may show what its sync waits for, then restart kube-proxy on this node: it writes \
-         its rules anew.",
+        "Read the end of kube-proxy's log, which may show what its sync waits for, then restart kube-proxy on this node: it \
+         writes all its rules again.",
     )
 }
 
-/// Returns the finding for an unhealthy kube-proxy before 1.33, which has two times: they are the same if it is healthy, and
-/// otherwise as far apart as two periods of its syncs, or farther.
+/// Returns the finding for an unhealthy kube-proxy before 1.33, which reports two times: they are equal if it is healthy,
+/// else at least two sync periods apart.
 fn older_health(health: &Health) -> Result<Option<Finding>, Gap> {
     /// Two periods of the default, in seconds.
     const TIMEOUT: u64 = 60;
@@ -551,7 +551,7 @@ fn now(facts: &Facts<'_>) -> Option<Time> {
 
 /// Returns when kube-proxy queued a sync of `family` that has not ended yet and is not stuck.
 pub(in crate::check) fn queued_sync(facts: &Facts<'_>, family: Option<Family>) -> Option<Time> {
-    let is_of = |of: Option<Family>| of.is_none() || family.is_none() || of == family;
+    let is_of = |other: Option<Family>| other.is_none() || family.is_none() || other == family;
     let metrics = facts.node.metrics().ok()?;
     let (of, at) = metrics.last_queued().find(|(of, _)| is_of(*of))?;
     let (_, last) = metrics.last_sync().find(|(other, _)| *other == of)?;

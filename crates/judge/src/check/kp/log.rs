@@ -61,8 +61,9 @@ const UNREACHED: &str =
 const BY_PROXY: &str = "Add the API server's address to NO_PROXY in the environment of kube-proxy's container, and restart it: an HTTP proxy \
     (HTTPS_PROXY) refuses its connections.";
 
-const UNRESOLVED: &str = "Let the node resolve the name of the API server: the message names the resolver. If that is the cluster's own DNS, \
-    kube-proxy, which is to serve it, needs another one (dnsPolicy Default).";
+const UNRESOLVED: &str = "Let the node resolve the name of the API server: the message names the resolver. If that is the \
+    cluster's own DNS, kube-proxy needs another resolver (dnsPolicy Default): cluster DNS works only after kube-proxy has \
+    started.";
 
 const NO_MEMORY: &str = "Raise the memory limit of kube-proxy's container, or find out what uses up the memory of the node.";
 
@@ -210,14 +211,14 @@ const FIXES: &[(&str, &str)] = &[
     ),
     (
         "adding entry ",
-        "Find out why `ipset` refuses entries, by adding the one of the message by hand: its release must fit the kernel (`ipset \
+        "Find out why `ipset` refuses entries: add the entry of the message by hand; its release must fit the kernel (`ipset \
          version`), the modules of the sets' types must be loaded (`modprobe -a ip_set_hash_ip ip_set_hash_ipport \
          ip_set_hash_ipportip ip_set_hash_ipportnet ip_set_bitmap_port`), and a set that an older release made may have another \
          type (`ipset list -t`). Repair the sets only then.",
     ),
     (
         "set with the same name already exists",
-        "Delete the rules that use the set, destroy it with `ipset destroy SET`, and restart kube-proxy on this node: a set keeps \
+        "Delete the rules that use the set, then the set (`ipset destroy SET`), and restart kube-proxy on this node: a set keeps \
          the type that it was created with.",
     ),
     (
@@ -310,7 +311,7 @@ const FIXES: &[(&str, &str)] = &[
 
 fn log(facts: &Facts<'_>) -> Verdict {
     let log = match facts.node.proxy_log() {
-        // What a part reports is reported; what it does not report may be in the rest.
+        // Troubles in a part of the log are reported; other troubles may be in the rest.
         Err(gap @ Gap::Partial(..)) => {
             let whole = facts.node.evidence().with_all_parts();
             let part = proxy_log::parse(whole.text(Item::ProxyLog)?);
@@ -337,13 +338,15 @@ fn lasting(facts: &Facts<'_>, log: &ProxyLog) -> Verdict {
     // One cause for all kinds of objects that kube-proxy cannot read, and for all addresses that a link refuses.
     let mut causes: Vec<Vec<&Trouble>> = Vec::new();
     for trouble in lasting {
-        let is_same = |of: &&mut Vec<&Trouble>| {
-            let of = of[0];
-            let is_watch = [of.kind, trouble.kind] == [Kind::Watch; 2]
-                && watch_cause(&of.error) == watch_cause(&trouble.error)
-                && is_of_ranges(of) == is_of_ranges(trouble);
+        let is_same = |known: &&mut Vec<&Trouble>| {
+            let known = known[0];
+            let is_watch = [known.kind, trouble.kind] == [Kind::Watch; 2]
+                && watch_cause(&known.error) == watch_cause(&trouble.error)
+                && is_of_ranges(known) == is_of_ranges(trouble);
             is_watch
-                || of.family == trouble.family && refuses_address(of) && refuses_address(trouble)
+                || known.family == trouble.family
+                    && refuses_address(known)
+                    && refuses_address(trouble)
         };
         match causes.iter_mut().find(is_same) {
             Some(cause) => cause.push(trouble),
@@ -351,7 +354,7 @@ fn lasting(facts: &Facts<'_>, log: &ProxyLog) -> Verdict {
         }
     }
     let found: Vec<Finding> = causes.iter().map(|all| finding(facts, all)).collect();
-    let is_exit = |of: &Trouble| of.kind == Kind::Exit;
+    let is_exit = |trouble: &Trouble| trouble.kind == Kind::Exit;
     if found.is_empty() && !log.of_container && troubles.last().is_some_and(is_exit) {
         let why = "it ends with an error, but kube-proxy runs: it is not the log of this run";
         return Err(Gap::Failed(Item::ProxyLog, why.to_owned()));
@@ -379,8 +382,8 @@ fn is_wanted(facts: &Facts<'_>, claim: &Claim) -> bool {
     let Ok(services) = facts.node.services() else {
         return true;
     };
-    let is_it = |of: &&Service| {
-        *of.metadata.namespace == *name.namespace && *of.metadata.name == *name.name
+    let is_it = |service: &&Service| {
+        *service.metadata.namespace == *name.namespace && *service.metadata.name == *name.name
     };
     services.iter().find(is_it).is_some_and(|service| {
         claim.family.is_none_or(|family| service.has_family(family))
@@ -391,7 +394,7 @@ fn is_wanted(facts: &Facts<'_>, claim: &Claim) -> bool {
     })
 }
 
-/// How long a client of the API server waits at most before it tries again, with room for a slow one.
+/// The longest time before a client of the API server retries, with a margin.
 const RETRY: Duration = Duration::from_secs(300);
 
 /// Returns whether kube-proxy runs, or has written its rules, or has read the objects, since it reported `trouble`.
@@ -434,8 +437,8 @@ fn has_entry(facts: &Facts<'_>, trouble: &Trouble) -> Option<bool> {
     Some(set.is_some_and(|set| set.members.iter().any(|member| member.element == entry)))
 }
 
-/// Returns whether the sync of `family` that ended at `at` was lately, and no later one was asked for. The clock of a journal is that
-/// of the node, so its times are not compared.
+/// Returns whether the sync of `family` that ended at `at` is recent, and no later one was requested. A journal has the times of the
+/// node's clock, so they are not compared.
 fn is_done(facts: &Facts<'_>, metrics: &Metrics<'_>, family: Option<Family>, at: Time) -> bool {
     let mut queued = metrics.last_queued().filter(|(of, _)| *of == family);
     let is_last = queued.all(|(_, asked)| Time::from_epoch(asked).is_none_or(|asked| asked <= at));
@@ -498,13 +501,13 @@ fn refuses_address(trouble: &Trouble) -> bool {
     words.all(|word| trouble.error.contains(word))
 }
 
-/// Returns the address in `error` that kube-proxy asks, and that of the API server, if they differ.
+/// Returns the address in `error` that kube-proxy asks, and the address of the API server, if they differ.
 fn other_server(facts: &Facts<'_>, error: &str) -> Option<(SocketAddr, SocketAddr)> {
     let (_, rest) = error.split_once("dial tcp ")?;
     differs(facts, rest.split(": ").next()?.parse().ok()?)
 }
 
-/// Returns the address that kube-proxy's kubeconfig in its ConfigMap has, and that of the API server, if they differ.
+/// Returns the address in kube-proxy's kubeconfig in its ConfigMap, and the address of the API server, if they differ.
 pub(super) fn configured_server(facts: &Facts<'_>) -> Option<(SocketAddr, SocketAddr)> {
     let mut maps = facts.node.config_maps().ok()?.iter();
     let text = maps.find_map(|map| map.data.get("kubeconfig.conf"))?;
@@ -546,7 +549,7 @@ fn differs(facts: &Facts<'_>, asked: SocketAddr) -> Option<(SocketAddr, SocketAd
 fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
     let trouble = all[0];
     let Trouble { kind, error, .. } = trouble;
-    let is_once = all.iter().all(|of| of.count == 1);
+    let is_once = all.iter().all(|trouble| trouble.count == 1);
     let (severity, about, message) = match kind {
         Kind::Exit => {
             let state = ProcessState::Crashes;
@@ -576,7 +579,7 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
             Subject::Proxy,
             format!("kube-proxy's syncs fail, so its rules become outdated: {error}"),
         ),
-        // It needs these for nothing but metrics, and for packets to addresses of no Service.
+        // kube-proxy needs these only for metrics, and for packets to addresses of no Service.
         Kind::Watch if is_of_ranges(trouble) => (
             Severity::Warning,
             Subject::Proxy,
@@ -662,7 +665,7 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
         .called("kube-proxy")
         .evidence(
             all.iter()
-                .map(|of| Proof::Log(format!("kube-proxy.log: {}", of.line)))
+                .map(|trouble| Proof::Log(format!("kube-proxy.log: {}", trouble.line)))
                 .chain([Proof::Note(times)]),
         )
         .fix(match (own_service(facts, error), rights(facts, all)) {
@@ -684,7 +687,8 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
         Some(family) => finding.of_family(family),
         None => finding,
     };
-    // What it says of IPVS and IP sets is explained by their modules, and what it says of the kernel's release by that.
+    // The checks of modules explain its errors about IPVS and IP sets, and the check of the kernel those about the
+    // kernel's release.
     let is_of_kernel = [proxy_log::NO_IPVS, OLD_KERNEL];
     if *kind == Kind::Exit && is_of_kernel.iter().any(|part| error.contains(part)) {
         finding.loss()
@@ -704,13 +708,17 @@ pub(super) fn server_fix(asked: SocketAddr, own: SocketAddr) -> Fix {
     )
 }
 
-/// Returns the fix of requests that are refused, for want of the `ClusterRole`, or of rules of it where other requests are not.
+/// Returns the fix of requests that are refused, for want of the `ClusterRole`, or of some of its rules if other requests are
+/// not.
 fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
     let first = all.first()?;
     let bound = binding(&first.error)?;
-    let refused: BTreeSet<_> = all.iter().filter_map(|of| refused(&of.error)).collect();
-    let is_needed = |of: &Trouble| {
-        let refused = self::refused(&of.error);
+    let refused: BTreeSet<_> = all
+        .iter()
+        .filter_map(|trouble| refused(&trouble.error))
+        .collect();
+    let is_needed = |trouble: &Trouble| {
+        let refused = self::refused(&trouble.error);
         refused.is_some_and(|(verb, resource, _)| {
             verb == "list" && matches!(resource, "services" | "endpointslices" | "endpoints")
         })
@@ -720,7 +728,8 @@ fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
         .and_then(|log| log.troubles.as_ref().ok())
         .into_iter()
         .flatten();
-    if refused.is_empty() || all.iter().any(|of| is_needed(of)) || troubles.any(is_needed) {
+    if refused.is_empty() || all.iter().any(|trouble| is_needed(trouble)) || troubles.any(is_needed)
+    {
         return Some(Fix::kubectl(fix(first.kind, &first.error), bound));
     }
     let rules: Vec<String> = refused
@@ -732,8 +741,8 @@ fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
         })
         .collect();
     Some(Fix::kubectl(
-        "Give kube-proxy's ClusterRole the rights that it lacks: other requests of kube-proxy are not refused, so the role is bound. An API \
-         server that starts gives system:node-proxier its own rules again.",
+        "Give kube-proxy's ClusterRole the rights that it lacks: other requests of kube-proxy are not refused, so the role is \
+         bound. The API server restores the default rules of system:node-proxier when it starts.",
         format!(
             "kubectl patch clusterrole system:node-proxier --type=json -p '[{}]'",
             rules.join(",")

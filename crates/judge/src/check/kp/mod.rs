@@ -13,8 +13,7 @@ pub(super) use health::queued_sync;
 pub use silence::fold;
 pub(super) use silence::pod;
 
-/// The checks of kube-proxy's log, container and process, which say why it does not program the node; what the log says comes
-/// first.
+/// The checks of kube-proxy's log, container and process, which say why it does not program the node; the log comes first.
 pub(super) const OF_PROXY: [&str; 5] = ["KP21", "KP02", "KP05", "KP06", "KP17"];
 
 /// Returns whether `finding` is that the nft of kube-proxy's image cannot read a set.

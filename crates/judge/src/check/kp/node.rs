@@ -27,7 +27,7 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "Traffic to Service addresses from outside the cluster, or from the node itself, gets no answers.",
         why: "Traffic to a Service address that does not come from local pods is masqueraded. kube-proxy detects it \
               with clusterCIDR, or with detectLocalMode and the setting that it names. If neither covers a family, \
-              kube-proxy masquerades none of that family's traffic by source.",
+              kube-proxy keeps the source of that family's packets.",
         verify: "The setting clusterCIDR must have a prefix of each family, or detectLocalMode must name another \
               method.",
         commands: &[Example::anywhere(
@@ -49,9 +49,9 @@ pub(super) const CHECKS: &[Check] = &[
         title: "kube-proxy's configuration has the prefixes and links of the pods",
         symptom: "Traffic between pods is masqueraded, or external traffic is not; network policies see wrong source \
               addresses.",
-        why: "With clusterCIDR kube-proxy treats traffic from these prefixes as traffic of pods. If this node's pods \
-              have other prefixes or another IP family, every masquerading decision is wrong. So it is if the link that \
-              detectLocal names does not exist.",
+        why: "With clusterCIDR kube-proxy treats traffic from these prefixes as traffic of pods. If this node's pods have other \
+              prefixes or another IP family, every masquerading decision is wrong. The same holds if the link that detectLocal \
+              names does not exist.",
         verify: "The Node's podCIDRs must lie in clusterCIDR, family by family; the links that detectLocal names must exist.",
         commands: &[
             Example::anywhere("kubectl get node NAME -o jsonpath='{.spec.podCIDRs}'")
@@ -83,10 +83,9 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Now,
         title: "kube-proxy uses the name of its own Node",
         symptom: "Services with a Local traffic policy get no traffic on this node: its endpoints do not count as local.",
-        why: "kube-proxy finds its Node, and its local endpoints, by name: the flag --hostname-override, else the \
-              setting hostnameOverride, else the name of the machine. If no Node has this name, every endpoint counts \
-              as remote. If another Node has it, as where all nodes share a ConfigMap with one name, the endpoints of that \
-              Node count as local.",
+        why: "kube-proxy finds its Node, and its local endpoints, by name: the flag --hostname-override, else the setting \
+              hostnameOverride, else the name of the machine. If no Node has this name, every endpoint counts as remote. If \
+              another Node has it (all nodes share a ConfigMap with one name), the endpoints of that Node count as local.",
         verify: "The flag, or without it the setting, must be the name of the Node.",
         commands: &[
             Example::anywhere("kubectl get nodes"),
@@ -152,7 +151,7 @@ fn local_traffic(facts: &Facts<'_>) -> Verdict {
     }
     Ok(blind
         .map(|state| {
-            let message = "kube-proxy cannot tell pods from clients outside, and masquerades no traffic by source";
+            let message = "kube-proxy cannot tell pods from clients outside, so it keeps all source IPs: replies may be lost";
             Finding::new(Severity::Warning, state.family, message).evidence([
                 Proof::Setting {
                     source: "kube-proxy's configuration".to_owned(),
@@ -210,8 +209,8 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
     }])
 }
 
-/// Returns the Services of which only local endpoints may serve some clients, and where kube-proxy masquerades the connections of local
-/// endpoints to themselves by their address, those with one.
+/// Returns the Services of which only local endpoints may serve some clients. Where kube-proxy masquerades connections of local
+/// endpoints to themselves by their address, also returns the Services with a local endpoint.
 fn of_local_endpoints(facts: &Facts<'_>) -> BTreeSet<ServiceRef> {
     let by_address = matches!(facts.current(), Ok(Mode::Ipvs | Mode::Nftables));
     let services = facts.node.services().into_iter().flatten();
@@ -238,7 +237,7 @@ fn of_local_endpoints(facts: &Facts<'_>) -> BTreeSet<ServiceRef> {
     ours.map(|port| ServiceRef::from(&port.name)).collect()
 }
 
-/// Returns the finding that `name`, by which kube-proxy calls its Node, is another Node's.
+/// Returns the finding that `name`, kube-proxy's name of its Node, belongs to another Node.
 fn another(facts: &Facts<'_>, name: &str, setting: Proof) -> Option<Finding> {
     let why = facts.node.contradiction(name)?;
     let own = facts.node.by_clues().name().ok()?;
@@ -363,7 +362,7 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
             return Err(Gap::NotApplicable(why.to_owned()));
         }
     }
-    // Whichever Node this machine is, kube-proxy finds an address under its name.
+    // kube-proxy finds an address under its name, whichever Node this machine is.
     let nodes = facts.node.nodes()?;
     let all_have = |family: Family| {
         let has = |node: &Node| {
@@ -389,8 +388,7 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
                     .evidence([Proof::setting("kube-proxy", "bindAddress", bound)])
                     .fix("Set bindAddress to 0.0.0.0 in kube-proxy's configuration, or to an address of the Node, and restart kube-proxy.");
             }
-            let message =
-                "the Node has no address of this family, so kube-proxy uses the loopback address";
+            let message = "the Node has no address of this family, so kube-proxy uses the loopback address: NodePorts may fail";
             let seen = Proof::object("node", desired.node.clone());
             let finding = Finding::new(Severity::Warning, state.family, message).evidence([seen]);
             if all_have(state.family) {
@@ -402,7 +400,7 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
         .collect())
 }
 
-/// Returns a finding if no link is the one, or one of those, with the name `value` of the setting `key`, and pods run here.
+/// Returns a finding if no link matches `value` of the setting `key` (a name, or its beginning), and pods run here.
 fn links_of_pods(facts: &Facts<'_>, key: &'static str, value: &str) -> Verdict {
     let here = Some(facts.called()?);
     let mut pods = facts.node.pods()?.iter();
@@ -433,8 +431,8 @@ fn links_of_pods(facts: &Facts<'_>, key: &'static str, value: &str) -> Verdict {
         ),
     };
     let message = format!(
-        "{message}, by which kube-proxy tells traffic of local pods: it masquerades what they send to Services, and leaves endpoints of \
-         other nodes out where a policy is Local"
+        "{message}, so kube-proxy treats local pods as clients outside: it masquerades their packets to Services, and sends them \
+         to local endpoints only where a policy is Local"
     );
     let seen = Proof::setting(
         "kube-proxy's configuration",
@@ -481,7 +479,7 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
     let internal = node.status.addresses.iter();
     let internal = internal.filter(|internal| internal.kind == "InternalIP");
     for address in internal.filter_map(|internal| internal.address.parse::<IpAddr>().ok()) {
-        let covers = |of: &&Cidr| of.contains(address);
+        let covers = |range: &&Cidr| range.contains(address);
         let Some(range) = ours.iter().flatten().find(covers) else {
             continue;
         };

@@ -202,7 +202,7 @@ fn no_recheck(facts: &Facts<'_>) -> Verdict {
 fn nft_version(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Nftables])?;
     let (found, text) = match tool_version(facts, Item::NftVersion) {
-        // Without nft on the node nothing there can misread the rules.
+        // Without nft on the node, no program there misreads the rules.
         Err(Gap::Absent(..)) => return Ok(Vec::new()),
         read => read?,
     };
@@ -251,18 +251,18 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     let (mut findings, mut seen) = (Collector::default(), Vec::new());
-    let lasting = |of: &&Process| !of.args.iter().any(|arg| arg.starts_with("--cleanup"));
+    let lasting = |process: &&Process| !process.args.iter().any(|arg| arg.starts_with("--cleanup"));
     let own: Vec<_> = kube_proxies(facts.node.processes()?)
         .filter(lasting)
         .collect();
-    // One may be the child of another: those of two pods or services are in control groups of their own.
+    // One process may be the child of another; those of two pods or services are in different control groups.
     let groups: BTreeSet<&str> = own
         .iter()
         .filter_map(|process| process.cgroup.as_deref())
         .collect();
     if groups.len() > 1 {
         let message = format!(
-            "{} of kube-proxy run at once: each takes back what the other writes, unless their settings are the same",
+            "{} of kube-proxy run at once: each undoes what the other writes, unless their settings are the same",
             number_of(own.len(), "process")
         );
         let seen = own.iter().map(|process| {

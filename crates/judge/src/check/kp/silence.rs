@@ -80,7 +80,7 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     if is_replaced(facts)? {
         return Err(Gap::NotApplicable(REPLACED.to_owned()));
     }
-    // Its absence is no fault unless a DaemonSet, a pod or its rules show that it should run here.
+    // A missing kube-proxy is a fault only if a DaemonSet, a pod or its rules show that it should run here.
     let has_rules = || still_held(facts, Subject::Proxy, "").is_ok_and(|found| !found.is_empty());
     if containers(facts).is_err() && !has_rules() {
         return Err(gap);
@@ -124,7 +124,7 @@ fn without_pod(facts: &Facts<'_>, gap: Gap) -> Verdict {
     let (Some(here), Ok(pods)) = (facts.node_name(), facts.node.pods()) else {
         return Err(gap);
     };
-    let is_proxy = |of: &Container| of.name == "kube-proxy";
+    let is_proxy = |container: &Container| container.name == "kube-proxy";
     // The pods of other nodes show that all are listed.
     let is_elsewhere = |pod: &&Pod| pod.spec.node_name.as_deref() != Some(&here);
     let mut elsewhere = pods.iter().filter(is_elsewhere);
@@ -138,13 +138,13 @@ fn without_pod(facts: &Facts<'_>, gap: Gap) -> Verdict {
             "Find out why its DaemonSet has no pod on this node: the events of the DaemonSet say it.",
             "kubectl -n kube-system describe daemonset kube-proxy",
         );
-        ("no pod of it is here, as there is on other nodes".to_owned(), fix)
+        ("other nodes have a pod of it, this node has none".to_owned(), fix)
     });
     let seen = Proof::Note(gap.to_string());
     Ok(vec![absent(&why, fix).evidence([seen])])
 }
 
-/// Returns why kube-proxy's pod does not run on this node, and what to do: its pod waits, or its DaemonSet may have none here.
+/// Returns why kube-proxy's pod does not run on this node, and the fix: its pod waits, or its DaemonSet may have none here.
 fn kept_off(facts: &Facts<'_>) -> Option<(String, Fix)> {
     let here = facts.node_name()?;
     if let Some(pod) = facts.node.proxy_pod(Some(&here)) {
@@ -252,7 +252,8 @@ fn says_silent((check, outcome): &(&'static Check, Outcome)) -> bool {
             gap.item() == Some(Item::Healthz) && gap.is_silence()
         }
         Outcome::Fail(found) => {
-            let is_process = |of: &Finding| matches!(of.about, Subject::ProxyProcess { .. });
+            let is_process =
+                |finding: &Finding| matches!(finding.about, Subject::ProxyProcess { .. });
             check.id == ABSENCE[0] && found.iter().any(is_process)
         }
         Outcome::Skip(why) => check.id == ABSENCE[0] && why == REPLACED,
@@ -266,8 +267,8 @@ const CONFIGURATION: &[Item] = &[Item::ProxyConfig, Item::ConfigMaps, Item::Prox
 /// The checks whose errors say that kube-proxy does not run, the most telling first.
 const ABSENCE: [&str; 2] = ["KP05", "KP02"];
 
-/// Folds checks that are unknown because kube-proxy does not answer into the one error that says so. Where another service
-/// proxy runs instead, they do not apply.
+/// Replaces checks that are unknown because kube-proxy does not answer by the one error that says so. If another service
+/// proxy runs instead, these checks do not apply.
 pub fn fold(outcomes: &mut [(&'static Check, Outcome)]) {
     if !outcomes.iter().any(says_silent) {
         return;

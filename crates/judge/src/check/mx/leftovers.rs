@@ -291,7 +291,7 @@ fn two_modes(facts: &Facts<'_>) -> Verdict {
             .collect();
         if !seen.is_empty() {
             let message = format!(
-                "rules of another mode than {mode}{} jump to a chain that both modes use",
+                "rules of another mode still jump to KUBE-PROXY-FIREWALL{}, which mode {mode} uses",
                 there(store)
             );
             findings.push(

@@ -68,7 +68,7 @@ struct Lost<'w> {
 
 /// Connections that are worse, or packets with one fate that are.
 struct Loss<'w> {
-    /// What happens to them in the new mode.
+    /// Their fate in the new mode.
     then: Fate,
     /// Why they end there.
     reason: String,
@@ -89,8 +89,8 @@ fn worse(facts: &Facts<'_>) -> Verdict {
     refuse_missing(facts, mode)?;
     let outlook = facts.outlook(mode)?;
     let mut lost: BTreeMap<LossClass, Lost<'_>> = BTreeMap::new();
-    // What fails now as well is no reason against the switch.
-    let works = |of: &&Worse| matches!(of.now, Fate::Works | Fate::Partly);
+    // Connections that fail now as well do not block the switch.
+    let works = |worse: &&Worse| matches!(worse.now, Fate::Works | Fate::Partly);
     for of in outlook.worse.iter().filter(works) {
         let of_class = lost.entry(of.class).or_default();
         let service = PortName::parse(&of.service).map(ServiceRef::from);
@@ -103,7 +103,8 @@ fn worse(facts: &Facts<'_>) -> Verdict {
     let mut findings = Collector::default();
     let packets = findings.read(beside_others(facts.node, mode, &Family::BOTH));
     for of in packets.iter().flat_map(|packets| &packets.differences) {
-        // kube-proxy's own rules tell no senders of one kind apart: their examples are judged above, with the replies.
+        // kube-proxy's own rules treat all senders of one kind alike: the examples above have been judged, with the
+        // replies.
         let Some(rule) = foreign_end(&of.traces[0]) else {
             continue;
         };
@@ -205,7 +206,7 @@ impl<'w> Loss<'w> {
         }
     }
 
-    /// Returns whether the mode itself treats them otherwise, and no rule of other software or setting does.
+    /// Returns whether the mode itself is the reason, not a rule of other software or a setting.
     fn is_by_design(&self) -> bool {
         // Each mode has its own limits for replies and traffic policies.
         let is_of_mode = match self.fault {

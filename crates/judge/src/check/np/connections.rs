@@ -220,7 +220,8 @@ pub(in crate::check) fn localhost(facts: &Facts<'_>) -> Verdict {
     let (services, flows_seen): (Vec<_>, Vec<_>) = flows_seen.cloned().unzip();
     seen.extend(flows_seen);
     if seen.is_empty() {
-        // The counter has every packet since kube-proxy started; connections only those of now, and of releases without it.
+        // The counter has every packet since kube-proxy started; the connections, for releases without the counter, only
+        // the current ones.
         if counters.is_empty() {
             metrics?;
             flows?;

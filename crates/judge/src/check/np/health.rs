@@ -145,7 +145,7 @@ fn listener(facts: &Facts<'_>, service: &Service, number: u16, here: &[&Socket])
         let why = format!("it does not say which process listens on port {number}");
         return Err(Gap::Absent(Item::Sockets, why));
     }
-    let message = "another process than kube-proxy listens on the healthCheckNodePort";
+    let message = "a process other than kube-proxy listens on the healthCheckNodePort";
     Ok(vec![
         Finding::new(Severity::Error, about, message).evidence(others),
     ])
@@ -159,7 +159,7 @@ struct HealthPort<'a> {
 }
 
 impl HealthPort<'_> {
-    /// Returns the addresses of the node to which health checks of `family` are sent: those on which kube-proxy listens.
+    /// Returns the addresses of the node to which health checks of `family` are sent: kube-proxy listens on them.
     fn addresses(&self, facts: &Facts<'_>, family: Family) -> Result<Vec<IpAddr>, Gap> {
         let here = self.listeners.iter().filter(|socket| is_proxys(socket));
         let here = here.map(|socket| socket.local.ip());
@@ -189,7 +189,7 @@ impl HealthPort<'_> {
             let packet = paths.packet(Entry::Outside, to, Proto::Tcp)?;
             let is_fine = |end: &Outcome| end.verdict == End::Local;
             let ends = paths.astray(findings, &packet, is_fine);
-            // Load balancers are near, most of them: what closes the node may let in those.
+            // Most load balancers are near: a firewall may admit them.
             let near = neighbours(facts, family);
             let is_stopped = |source| {
                 let source = Some(source);
@@ -210,7 +210,7 @@ impl HealthPort<'_> {
         found
     }
 
-    /// Returns the finding on packets that end so; `is_sure` if those from nearby do, too.
+    /// Returns the finding on these packets; `is_sure` if packets from nearby end in the same way.
     fn finding(
         &self,
         facts: &Facts<'_>,
@@ -273,7 +273,7 @@ const fn is_stop(end: &Outcome) -> bool {
     matches!(end.verdict, End::Drop | End::Reject)
 }
 
-/// Returns addresses of `family` outside of this node from which a load balancer may ask: those of other nodes.
+/// Returns addresses of `family` outside of this node from which a load balancer may ask: the addresses of other nodes.
 fn neighbours(facts: &Facts<'_>, family: Family) -> Vec<IpAddr> {
     let own = own_address(facts, family).ok();
     let nodes = facts.node.nodes().map_or(&[][..], Vec::as_slice).iter();

@@ -202,11 +202,11 @@ fn own_ports<'f>(facts: &'f Facts<'_>) -> Result<Vec<(&'f Port, SocketAddr)>, Ga
 
 /// Returns that a process of the node listens at `at`, the address of `port`, too.
 fn shadowed(facts: &Facts<'_>, port: &Port, at: SocketAddr) -> Option<Finding> {
-    let is_endpoint = |of: &Endpoint| of.addr == at;
+    let is_endpoint = |endpoint: &Endpoint| endpoint.addr == at;
     if port.endpoints.iter().any(is_endpoint) {
         return None;
     }
-    // An address that is there for the Service alone takes nothing from a process that listens on all of them.
+    // A process that listens on all addresses loses nothing by an address that exists only for the Service.
     let is_nodes = own_address(facts.node, Family::of(at.ip())) == Some(at.ip());
     let (who, proof) = match facts.node.sockets() {
         Ok(sockets) => {
@@ -237,7 +237,7 @@ fn shadowed(facts: &Facts<'_>, port: &Port, at: SocketAddr) -> Option<Finding> {
         "usually listens"
     };
     let message = format!(
-        "{who} of the node {verb} at this address and port, too: whoever connects to it reaches the Service"
+        "{who} of the node {verb} at this address and port, too: its clients reach the Service instead"
     );
     let about = Subject::ServiceAddress {
         service: ServiceRef::from(&port.name),
@@ -260,8 +260,8 @@ pub(in crate::check) fn is_proxys(socket: &Socket) -> bool {
     names.any(|name| name.starts_with("kube-proxy") || is_proxy_name(name))
 }
 
-/// Returns whether kube-proxy itself may listen on NodePorts: old releases do, and those that serve NodePorts on loopback
-/// addresses in nftables mode.
+/// Returns whether kube-proxy itself may listen on NodePorts: old releases do, and releases that serve NodePorts on
+/// loopback addresses in nftables mode.
 fn may_be_proxys(facts: &Facts<'_>) -> bool {
     let (Ok(mode), Ok(found)) = (facts.mode(), facts.version()) else {
         return true;
@@ -345,7 +345,7 @@ fn families(facts: &Facts<'_>) -> Verdict {
             NodePortsAt::Prefix(cidr) => cidr.family() == family,
         })
     };
-    // Both families are served; or, with loopback addresses only, none is on purpose.
+    // Both families are served; with loopback addresses only, kube-proxy serves none on purpose.
     let served = Family::BOTH.map(covers);
     if served[0] == served[1] {
         return Ok(Vec::new());

@@ -9,7 +9,7 @@ use kpx_node::backend::ipvs::requirements::conn_reuse_mode;
 use kpx_node::backend::requirements::By;
 use kpx_node::evidence::{Gap, Item};
 
-/// So many addresses or virtual servers are many.
+/// From this number on, addresses or virtual servers are many.
 const MANY: usize = 5_000;
 
 pub(super) const CHECKS: &[Check] = &[

@@ -1,4 +1,4 @@
-//! SY18: what the kernel says of packets that it drops and processes that it kills.
+//! SY18: messages of the kernel about packets that it drops and processes that it kills.
 
 use std::net::SocketAddr;
 
@@ -46,7 +46,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
 /// Seconds before the end of the log within which a message counts as new.
 const NEW: f64 = 3600.0;
 
-/// What a message of the kernel means.
+/// The meaning of a message of the kernel.
 struct Meaning {
     about: Subject,
     severity: Severity,
@@ -77,8 +77,8 @@ fn messages(facts: &Facts<'_>) -> Verdict {
     let log = evidence.shown(Item::KernelLog)?;
     let entries = kernel_log::parse(log);
     let last = entries.iter().rev().find_map(|entry| entry.seconds);
-    let is_new = |of: &Entry<'_>| {
-        let age = last.zip(of.seconds).map(|(last, at)| last - at);
+    let is_new = |entry: &Entry<'_>| {
+        let age = last.zip(entry.seconds).map(|(last, at)| last - at);
         age.is_none_or(|age| age < NEW)
     };
     let mut found: Vec<(Meaning, Vec<&Entry<'_>>)> = Vec::new();

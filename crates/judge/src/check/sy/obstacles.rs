@@ -1,6 +1,6 @@
 //! SY16: settings, routes, links and filters that stop the connections of Services.
 //!
-//! The findings come from the verdict on all Services: what it only doubts is a warning, if its fix is known.
+//! The findings come from the verdict on all Services: a doubt is a warning, if its fix is known.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -59,7 +59,7 @@ struct Found {
     services: BTreeSet<ServiceRef>,
     /// The first of the connections from each kind of client.
     shown: BTreeMap<Client, (ServiceRef, SocketAddr, Fate)>,
-    /// The same barrier as other connections meet it, in words.
+    /// The barrier in the words of other connections that meet it.
     also: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ struct Named {
     message: String,
     evidence: Vec<Proof>,
     fix: Fix,
-    /// The object of another check without which it is gone.
+    /// The object of another check that causes it.
     within: Option<Subject>,
 }
 
@@ -81,7 +81,7 @@ struct Look<'f, 'n> {
     ways: Ways<'n>,
     /// All endpoints.
     endpoints: HashSet<SocketAddr>,
-    /// Those on this node.
+    /// The endpoints on this node.
     here: HashSet<SocketAddr>,
 }
 
@@ -113,7 +113,7 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
     };
     let cells = || surveyed.iter().flat_map(|port| &port.cells);
     let usual = cells().filter(|cell| !is_of_few(cell.client));
-    // The checks of rules of IP ask for usual clients.
+    // The checks of IP rules judge usual clients.
     let asked: BTreeSet<_> = usual
         .flat_map(|cell| &cell.barriers)
         .filter_map(rule_of_ip)
@@ -138,8 +138,8 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
     Ok(found)
 }
 
-/// Returns the ranges of other nodes' pods to which packets leave otherwise than by the node's address, where it is not known whether
-/// that is a way.
+/// Returns a finding for each range of other nodes' pods to which packets leave by another way than the node's address, where
+/// it is unknown whether that way works.
 fn doubted(surveyed: &[Surveyed]) -> Vec<Finding> {
     let mut all: BTreeMap<Cidr, (&Missing, &WayThere, BTreeSet<ServiceRef>)> = BTreeMap::new();
     for port in surveyed {
@@ -203,7 +203,7 @@ fn thinned(surveyed: &[Surveyed]) -> Vec<Finding> {
     all.into_iter().map(finding).collect()
 }
 
-/// Returns whether a rule may stop such clients and no others.
+/// Returns whether a rule may stop only such clients.
 const fn is_of_few(client: Client) -> bool {
     matches!(client, Client::Elsewhere | Client::Single)
 }
@@ -221,15 +221,15 @@ fn rule_of_ip(barrier: &Barrier) -> Option<(Family, &str, &str, usize)> {
     }
 }
 
-/// Adds the connections of `cell` to those that a barrier stops.
+/// Adds the connections of `cell` to the barriers that stop them.
 fn note(found: &mut Vec<Found>, port: &Surveyed, cell: &Brief, named: Named) {
     let service = ServiceRef::from(&port.name);
     let shown = (service.clone(), cell.to, cell.fate);
     // The fix of a Node's routes shows one of the addresses.
-    let is_it = |of: &Named| {
-        same_rule(&of.about, &named.about)
-            || of.about == named.about
-                && (of.fix == named.fix || matches!(of.about, Subject::Node { .. }))
+    let is_it = |known: &Named| {
+        same_rule(&known.about, &named.about)
+            || known.about == named.about
+                && (known.fix == named.fix || matches!(known.about, Subject::Node { .. }))
     };
     if let Some(of) = found.iter_mut().find(|barrier| is_it(&barrier.named)) {
         if of.named.message != named.message
@@ -255,7 +255,14 @@ fn same_rule(one: &Subject, other: &Subject) -> bool {
     let (Subject::Rule(one), Subject::Rule(other)) = (one, other) else {
         return false;
     };
-    let place = |of: &Rule| (of.subsystem, of.table.clone(), of.chain.clone(), of.number);
+    let place = |rule: &Rule| {
+        (
+            rule.subsystem,
+            rule.table.clone(),
+            rule.chain.clone(),
+            rule.number,
+        )
+    };
     one.subsystem == Subsystem::Nftables && place(one) == place(other)
 }
 
@@ -272,7 +279,7 @@ fn finished(of: Found) -> Finding {
         within,
     } = of.named;
     let only_outside = of.shown.keys().all(|client| *client == Client::Outside);
-    // A firewall may close the node to the outside on purpose.
+    // A firewall may block clients outside on purpose.
     let severity = match &about {
         Subject::Rule(rule) if only_outside && !rule.is_particular() => Severity::Info,
         _ => Severity::Error,
@@ -298,7 +305,7 @@ fn finished(of: Found) -> Finding {
         .fix(fix)
 }
 
-/// Returns what keeps it from being known that nothing stops connections.
+/// Returns the gap that makes it unknown whether something stops connections.
 fn unknown(surveyed: &[Surveyed]) -> Option<Gap> {
     let cells = surveyed.iter().flat_map(|port| &port.cells);
     let mut open = cells.filter(|cell| cell.fate == Fate::Unknown);
@@ -313,7 +320,7 @@ fn unknown(surveyed: &[Surveyed]) -> Option<Gap> {
 }
 
 impl Look<'_, '_> {
-    /// Returns what `barrier` is; several for policies, each of which stops the packets alone.
+    /// Returns the obstacles in `barrier`; several for policies, each of which alone stops the packets.
     fn named(&self, barrier: &Barrier) -> Vec<Named> {
         match barrier {
             Barrier::Obstacle(what) => match what.as_ref() {
@@ -351,7 +358,7 @@ impl Look<'_, '_> {
     }
 
     fn obstacle(&self, what: &Obstacle) -> Named {
-        // A rule is the same to all packets that it stops.
+        // One rule is one obstacle for all packets that it stops.
         if let Obstacle::Further {
             which,
             by: Some(by),
@@ -381,7 +388,7 @@ impl Look<'_, '_> {
             .as_ref()
             .and_then(|key| Some(sysctl_proof(key, setting(self.facts, key).ok()?)));
         let owner = Proof::Note(format!("owner: {}", obstacle_owner(what)));
-        // Forwarding of the node turns it on at every link.
+        // The sysctl of the node sets forwarding of every link.
         let within = matches!(what, Obstacle::LinkForwarding { .. })
             .then(|| Subject::sysctl("net.ipv4.ip_forward"));
         // The message names the sysctl.
@@ -444,7 +451,7 @@ impl Look<'_, '_> {
         })
     }
 
-    /// Returns what keeps packets from `source` from having a way to `to`.
+    /// Returns why packets from `source` have no way to `to`.
     fn routes(&self, to: SocketAddr, source: IpAddr, fault: &Fault) -> Option<Named> {
         if let Fault::WrongWay {
             home: Some(home), ..

@@ -63,8 +63,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Now,
         title: "NodePorts work on localhost, which cannot be reached from outside",
-        symptom: "Connections of the node to 127.0.0.1:NODEPORT time out. Or none, until a host on the same network exploits it: daemons \
-                  that listen on 127.0.0.1 are reachable.",
+        symptom: "Connections of the node to 127.0.0.1:NODEPORT time out. Or there is no symptom: hosts on the \
+                  same network can reach daemons that listen on 127.0.0.1.",
         why: "For NodePorts on localhost kube-proxy sets route_localnet when it starts in mode iptables, with which the kernel accepts \
               packets for 127.0.0.0/8 from outside. A rule in KUBE-FIREWALL drops those from other sources.",
         verify: "If route_localnet is 1, KUBE-FIREWALL must drop packets for 127.0.0.0/8 from other sources. If it is 0 in mode iptables, \
@@ -136,7 +136,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "local-port-range",
         severity: Severity::Warning,
         when: When::Now,
-        title: "Clients on the node have enough ports, and none that is a NodePort",
+        title: "Clients on the node have enough ports, and none of them is a NodePort",
         symptom: "Occasionally a connection from the node times out: its replies are treated as NodePort traffic. Or it fails \
                   at once: cannot assign requested address.",
         why: "A client socket gets a port of ip_local_port_range. If that is an allocated NodePort, the replies match \
@@ -257,8 +257,8 @@ fn localhost_node_ports(facts: &Facts<'_>, key: &'static str) -> Verdict {
     if services.is_empty() {
         return Ok(Vec::new());
     }
-    let message = "NodePorts do not work at 127.0.0.1, where kube-proxy is to serve them (iptables.localhostNodePorts): packets from \
-                   127.0.0.0/8 do not leave the node";
+    let message = "NodePorts do not work at 127.0.0.1, although kube-proxy is configured to serve them \
+                   (iptables.localhostNodePorts): packets from 127.0.0.0/8 do not leave the node";
     Ok(vec![
         Finding::new(Severity::Warning, Subject::sysctl(key), message)
             .evidence([sysctl_proof(key, 0)])
@@ -272,7 +272,7 @@ fn localhost_node_ports(facts: &Facts<'_>, key: &'static str) -> Verdict {
 }
 
 fn localnet(facts: &Facts<'_>) -> Verdict {
-    /// That of kube-proxy's metrics, which are on 127.0.0.1.
+    /// The port of kube-proxy's metrics, which are on 127.0.0.1.
     const PORT: u16 = 10249;
     let key = "net.ipv4.conf.all.route_localnet";
     if setting(facts, key)? != "1" {
@@ -312,7 +312,7 @@ fn localnet(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// Fewer ports than this are soon taken: a client's port waits for 60 s after its connection.
+/// Fewer ports than this are soon used up: a client's port waits for 60 s after its connection.
 const FEW: usize = 1024;
 
 fn local_ports(facts: &Facts<'_>) -> Verdict {

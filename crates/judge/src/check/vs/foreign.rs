@@ -79,7 +79,7 @@ fn of_no_service(facts: &Facts<'_>) -> Verdict {
     Ok(found.into_iter().map(fix).collect())
 }
 
-/// Returns the virtual servers of other software, and notes in `all` what is not known of them.
+/// Returns the virtual servers of other software, and notes in `all` the gaps.
 fn foreign_servers(facts: &Facts<'_>, all: &mut Collector) -> Vec<Key> {
     if facts.node.has_no_ipvs() {
         all.add(Ok(Vec::new()));

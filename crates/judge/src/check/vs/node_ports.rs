@@ -188,7 +188,7 @@ fn accepts(table: &Table<'_>, chain: &Chain<'_>, port: u16, depth: u8) -> bool {
             }
             Match::Icmp { .. } | Match::Rt(_) => false,
             Match::Protocol(proto) => matches!(proto.value, Proto::Tcp),
-            // Conditions on the source are the firewall's decision; unknown matches count as matching.
+            // A condition on the source is the decision of the firewall; unknown matches count as matching.
             Match::Source(_)
             | Match::Destination(_)
             | Match::Out(_)

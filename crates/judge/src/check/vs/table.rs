@@ -1,4 +1,4 @@
-//! What IPVS holds: real servers, connections and timeouts.
+//! The state of IPVS: real servers, connections and timeouts.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -210,7 +210,7 @@ fn timeouts(facts: &Facts<'_>) -> Verdict {
     Ok(findings)
 }
 
-/// Returns the findings of timeouts that are not those of kube-proxy's configuration.
+/// Returns the findings of timeouts that differ from kube-proxy's configuration.
 fn unlike_configured(facts: &Facts<'_>, timeouts: Timeouts) -> Verdict {
     let config = facts.configuration()?.ipvs;
     let wanted = [

@@ -16,7 +16,8 @@ use kpx_node::node::NodeSnapshot;
 use kpx_node::words::number_of;
 pub use routes::{ROUTE_NEEDS, Served, has_routes, routes_down, routes_up};
 
-/// The items of [`bridge_up`] beside those of the desired state: the loaded bridge, and other rules that mark packets.
+/// The items of [`bridge_up`] in addition to those of the desired state: the loaded bridge, and other rules that mark
+/// packets.
 pub const BRIDGE_RULES: &[Item] = &join::<11>(&[
     IPTABLES,
     &[

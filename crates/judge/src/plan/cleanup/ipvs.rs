@@ -18,7 +18,8 @@ impl Draft {
         families: &[Family],
     ) -> Result<(), Gap> {
         let found = node.objects_of(Mode::Ipvs)?;
-        let ours = |of: &&Found<'_>| of.family.is_none_or(|family| families.contains(&family));
+        let ours =
+            |found: &&Found<'_>| found.family.is_none_or(|family| families.contains(&family));
         let found: Vec<_> = found.iter().filter(ours).collect();
         let mut sets = ipset::change::Edits::default();
         let mut servers = ipvs::change::Edits::default();

@@ -85,7 +85,7 @@ pub fn cleanup(
     families: &[Family],
     force: bool,
 ) -> Result<Plan, Refusal> {
-    // Where another service proxy serves, no mode does.
+    // If another service proxy serves, no mode of kube-proxy does.
     let replaced = matches!(node.served_by_ebpf(), Ok(Some(_)));
     let modes = node.modes();
     let serves = match (&modes.reported, modes.observed(), &modes.configured) {
@@ -216,7 +216,7 @@ impl Draft {
     }
 }
 
-/// A clean-up in progress: what is removed and what is kept.
+/// A clean-up in progress: the removed and the kept objects.
 struct Clean {
     mode: Mode,
     keep: Option<Mode>,

@@ -10,7 +10,7 @@ use kpx_node::cluster::edit::{self, Fields};
 /// An action of kpx and its undo, both from the journal.
 pub type Written<'w> = (&'w Action, &'w Action);
 
-/// A text before and after kpx changed it.
+/// A text before and after a change by kpx.
 struct Change<'w> {
     /// Text before the change; `None` if the file did not exist.
     before: Option<&'w str>,

@@ -1,4 +1,4 @@
-//! The plan from one desired state to the next, for a node whose rules are those of the first.
+//! The plan from one desired state to the next, for a node with the rules of the first.
 
 use super::{Draft, Plan, backend};
 use crate::diff::{self, Change};
@@ -23,7 +23,7 @@ pub struct Programmed {
 impl Programmed {
     /// Returns `state`, which was just compared with the live rules of `node` and repaired there.
     ///
-    /// `None` in mode ipvs: real servers drain, so that its objects are those of no single state; and in mode userspace,
+    /// `None` in mode ipvs: real servers drain, so its objects do not match one single state; and in mode userspace,
     /// whose rules cannot be computed.
     pub fn new(node: &NodeSnapshot<'_>, state: DesiredState) -> Option<Self> {
         (!matches!(state.mode, Mode::Ipvs | Mode::Userspace)).then(|| Self {
@@ -42,7 +42,7 @@ impl Programmed {
         Self { state, ..self }
     }
 
-    /// Returns whether `to` has other UDP ports of Services, or other endpoints of these.
+    /// Returns whether `to` differs in UDP ports of Services, or in their endpoints.
     pub fn changes_udp(&self, to: &DesiredState) -> bool {
         let udp = |state: &DesiredState| {
             let ports = state.families.iter().flat_map(|family| &family.ports);

@@ -45,7 +45,7 @@ const WITHOUT_EFFECT: [&str; 19] = [
     "TCPOPTSTRIP",
 ];
 
-/// What synproxy does.
+/// The effect of synproxy.
 pub(crate) const BY_PROXY: &str =
     "the proxy answers new connections, and opens those that it lets pass itself";
 
@@ -53,7 +53,7 @@ pub(crate) const BY_PROXY: &str =
 pub(crate) const COPIED: &str =
     "another Node gets a copy, and serves the address as well, so the client gets two answers";
 
-/// Where a chain runs.
+/// The hook of a chain.
 struct At<'x, 'n, 'a> {
     hook: Hook,
     chains: &'x Chains<'a>,
@@ -76,7 +76,7 @@ pub(crate) fn base<'n, 'a>(
             return Ok(smallvec![(branch, End::Accept)]);
         }
         let translates = matches!(hook, Hook::Prerouting | Hook::Output) && table == "nat";
-        // What iptables does not translate does not reach a Service, unless IPVS does it.
+        // A packet that neither iptables nor IPVS translates does not reach a Service.
         let end = if translates
             && walker.world.node.ipvs().is_err()
             && may_be_of_service(walker, &branch)
@@ -130,7 +130,7 @@ fn run<'n, 'a>(
     let mut done = Ends::new();
     for index in some.into_iter().flatten().chain(all) {
         let rule = &chain.rules[index];
-        // No packet of an open way matches: nothing is moved then, either.
+        // No way that is still open matches: nothing is moved then, either.
         if live.len() > 1
             && live
                 .iter()
@@ -213,7 +213,7 @@ pub(crate) fn split(branch: Branch, likelihood: &Likelihood) -> (Branch, Option<
     (hit, Some(miss))
 }
 
-/// Puts ways together that an undecided rule parted and that came out the same.
+/// Merges ways that an undecided rule split and that had the same result.
 pub(in crate::trace) fn reunite(branches: Branches) -> Branches {
     if branches.len() < 2 {
         return branches;
@@ -255,8 +255,8 @@ fn hits<'n, 'a>(
 ) -> Result<Hits, Stop> {
     let packets = rule.counters.map(|counters| counters.packets);
     // kube-proxy's session affinity; in other tables, `recent` limits rates.
-    let remembers = |of: &Match<'_>| {
-        matches!(of, Match::Recent(recent)
+    let remembers = |matched: &Match<'_>| {
+        matches!(matched, Match::Recent(recent)
         if recent.action.value == RecentAction::Set && at.chains.looks_up(&recent.name))
     };
     branch.packet.sticky |= at.table == "nat" && rule.matches.iter().any(remembers);
@@ -451,7 +451,7 @@ fn set_mark(old: u32, mark: Mark) -> u32 {
     (old & !mark.mask) ^ mark.value
 }
 
-/// Translates the destination, once per connection. To what it is already, that is no translation
+/// Translates the destination, once per connection. A translation to the same address and port is none
 /// (`nf_nat_setup_info`).
 pub(crate) fn translate(branch: &mut Branch, addr: Option<IpAddr>, port: Option<u16>) {
     let packet = &mut branch.packet;
@@ -476,7 +476,7 @@ pub(crate) fn translated(branch: &Branch) -> Effect {
     Effect::Dnat { address, port }
 }
 
-/// Ports of a range that are followed one by one; of more, the first is.
+/// The most ports of a range that are followed one by one; of a longer range, the first port is followed.
 const MOST_OF_RANGE: u32 = 16;
 
 /// Translates the destination to one of these addresses and ports: each way with its share. The kernel keeps a port that is one
@@ -534,8 +534,8 @@ pub(crate) fn sources(branch: Branch, addrs: Option<(IpAddr, IpAddr)>) -> Vec<(B
     .collect()
 }
 
-/// Returns the branch on its ways to both ends of a range of addresses, with the address and its share: they stand for those
-/// between. More would say something else of a redacted copy, where neighbours are no neighbours.
+/// Returns the branch on its ways to both ends of a range of addresses, with the address and its share. The ends represent
+/// the addresses between them. More addresses would differ in a redacted copy, where neighbours are not kept.
 fn each_address(
     branch: Branch,
     addrs: Option<(IpAddr, IpAddr)>,
@@ -646,7 +646,7 @@ fn is_extension(name: &str) -> bool {
         )
 }
 
-/// A target that is not one of the usual.
+/// A target that is not one of the usual ones.
 fn other(
     walker: &Walker<'_, '_, '_>,
     branch: &mut Branch,
@@ -719,7 +719,7 @@ fn other(
     None
 }
 
-/// Keeps marks between packets of a connection; for a first packet only what is set here counts.
+/// Keeps marks between packets of a connection; for a first packet, only marks that are set here count.
 fn connmark(branch: &mut Branch, how: &Connmark) {
     let kept = &mut branch.packet;
     if !kept.is_tracked() {

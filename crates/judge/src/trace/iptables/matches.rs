@@ -16,7 +16,7 @@ use kpx_node::backend::iptables::model::{
 use kpx_node::evidence::Gap;
 use kpx_node::net::{PortRange, Proto};
 
-/// What matches look at beside the packet.
+/// The state besides the packet that matches read.
 #[derive(Debug)]
 pub(crate) struct Context<'c, 'a> {
     pub(crate) router: &'c Router<'a>,
@@ -25,7 +25,7 @@ pub(crate) struct Context<'c, 'a> {
     pub(crate) bridges: &'c [String],
     /// Members of large sets, for recorded walks.
     pub(crate) index: Option<&'c Index>,
-    /// Whether it is left open what sets with timeouts have.
+    /// Whether the contents of sets with timeouts are left open.
     pub(crate) lasting: bool,
 }
 
@@ -135,7 +135,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             let port = |want: &Option<Invertible<Text<'_>>>, here: bool, addr| match want {
                 None => Likelihood::YES,
                 Some(want) if here => match context.router.port_of(addr) {
-                    // Another machine behind the bridge does not come in by the link of a pod.
+                    // Packets of another machine behind the bridge do not come in by the link of a pod.
                     Link::Unknown if context.router.leads_to_pod(&want.value) => {
                         Likelihood::sure(want.inverted)
                     }
@@ -208,7 +208,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         // Fragments are joined before any rule (but of `raw` with `raw_before_defrag`), and no first packet of a connection is one.
         Match::Unknown(text) if text == "-f" || text.starts_with("-m frag") => Likelihood::NO,
         Match::Unknown(text) if text == "! -f" => Likelihood::YES,
-        // A rule that looks for a text is for packets with it: what opens a connection has none.
+        // A rule that searches for a text is for packets with data: a packet that opens a connection has none.
         Match::Unknown(text) if text.starts_with("-m string ") => {
             if packet.is(Proto::Tcp) && WEB.iter().any(|word| text.contains(word)) {
                 return Likelihood::unknown(format!("whether `{text}` holds for the data"));
@@ -325,7 +325,7 @@ fn addr_type(
     let is = match addr.shown() {
         IpAddr::V4(_) => wants(kind),
         // As in `match_type6`: an address of this host is UNICAST, too. A rule that names several types asks for all of them, and
-        // for one of those that routes decide.
+        // for types that only routes decide.
         IpAddr::V6(_) => {
             let mut routed = ["local", "anycast", "unreachable"].into_iter();
             (!wants("multicast") || kind == "multicast")
@@ -355,13 +355,13 @@ pub(crate) fn state(states: States, packet: &Packet) -> bool {
 fn icmp(kind: &Invertible<Text<'_>>, packet: &Packet) -> Likelihood {
     let text = &*kind.value;
     let (of, code) = text.split_once('/').unwrap_or((text, ""));
-    let number = |of: &str| match of {
+    let number = |text: &str| match text {
         "any" | "255" => Some(packet.icmp_type()),
         "echo-request" | "ping" if packet.is(Proto::Icmp) => Some(8),
         "echo-reply" | "pong" if packet.is(Proto::Icmp) => Some(0),
         "echo-request" => Some(128),
         "echo-reply" => Some(129),
-        of => of.parse::<u8>().ok(),
+        text => text.parse::<u8>().ok(),
     };
     // A code may be a range: `0:255`.
     let codes = code.split(':').map(|code| {
@@ -381,9 +381,9 @@ fn icmp(kind: &Invertible<Text<'_>>, packet: &Packet) -> Likelihood {
     }
 }
 
-/// A client that was not seen before: that is what a trace is about; the walk notes that affinity is in play.
+/// A trace assumes a new client; the walk notes that affinity applies.
 fn recent(recent: &Recent<'_>) -> Likelihood {
-    // kube-proxy's lists bind clients to the endpoint that they have already.
+    // kube-proxy's lists bind clients to their previous endpoint.
     if recent.action.value != RecentAction::Set
         && !recent.action.inverted
         && let Some(hits @ 2..) = recent.hitcount
@@ -412,8 +412,8 @@ fn recent(recent: &Recent<'_>) -> Likelihood {
     Likelihood::sure(holds != recent.action.inverted)
 }
 
-/// `-m socket`: the first packet of a connection finds only a socket that is bound to its destination (`xt_socket`); those bound to
-/// any address count with `--nowildcard` alone.
+/// `-m socket`: the first packet of a connection finds only a socket that is bound to its destination (`xt_socket`); sockets bound
+/// to any address count only with `--nowildcard`.
 fn socket(options: &str, packet: &Packet, context: &Context<'_, '_>) -> Likelihood {
     let takes_any = options.split(' ').any(|word| word == "--nowildcard");
     if !takes_any && !packet.established {

@@ -36,7 +36,7 @@ pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
     let unknown =
         |name: &str| Likelihood::unknown(format!("whether `-m conntrack {name} …` holds"));
     if !packet.is_tracked() {
-        // Then the state decides alone, and nothing but a state can match.
+        // Then only the state decides.
         let state_of = all.iter().find(|(_, name, _)| *name == "--ctstate");
         return match state_of {
             None => Likelihood::NO,
@@ -75,8 +75,8 @@ pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
     likelihood
 }
 
-/// Returns whether the state and the status that the options of `-m conntrack` ask for fit packets of a connection that is there
-/// (`later`), or else those that open one.
+/// Returns whether the state and the status in the options of `-m conntrack` fit packets of an established connection (`later`),
+/// or else packets that open one.
 pub(crate) fn fits_state(options: &str, later: bool) -> bool {
     let now = if later {
         States::ESTABLISHED
@@ -172,15 +172,15 @@ pub(super) fn mac(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
     let [(inverted, "--mac-source", values)] = all.as_slice() else {
         return None;
     };
-    // What the node itself sends has no link-layer address yet.
+    // A packet of the node itself has no link-layer address yet.
     if packet.input == Link::None {
         return Some(false);
     }
     Some(router.is_from(values.first()?, packet)? != *inverted)
 }
 
-/// Returns whether `-m ecn` matches. Linux asks for no ECN by default, as most other systems do not, and a pod is taken for one that does
-/// not unless its setting is known; `None` for packets of clients with another setting, for those of other machines, and for other options.
+/// Returns whether `-m ecn` matches. Linux and most other systems do not ask for ECN by default, and neither does a pod unless its
+/// setting is known. `None` for packets of clients with another setting, for packets of other machines, and for other options.
 pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bool> {
     const NOT_CAPABLE: &str = "0";
     let all = each(text.strip_prefix("-m ecn ")?);
@@ -190,7 +190,7 @@ pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
             matches!(setting, None | Some("0" | "2"))
         }
         _ if packet.ecn => false,
-        // A reply has it only if the client asked.
+        // A reply has ECN only if the client asked for it.
         _ if packet.reply => router.has_pod(packet.destination()),
         _ => router.has_pod(packet.original_source()),
     };
@@ -208,8 +208,7 @@ pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
         })
 }
 
-/// Returns whether a match holds that looks at what [`opening`] knows of packets; `None` for any other match, and where that does not
-/// decide.
+/// Returns whether a match on a field that [`opening`] knows holds; `None` for any other match, and if the field does not decide.
 pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bool> {
     let (name, options) = text.strip_prefix("-m ")?.split_once(' ')?;
     let all = each(options);
@@ -340,7 +339,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Returns the range `LOW:HIGH`, either of which may be left out, or the single number.
+/// Returns the range `LOW:HIGH`, either of which may be absent, or the single number.
 fn range_of(text: &str, highest: u64) -> Option<Values> {
     let Some((low, high)) = text.split_once(':') else {
         return number(text).map(|one| one..=one);

@@ -113,8 +113,8 @@ fn wrote(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Option<bool> {
     })
 }
 
-/// `hash:net,iface`: the kernel looks for a net from the longest prefix to the shortest, and stops at the first that has the
-/// address, whether that has the link or not (`hash_netiface4_kadt`, `mtype_test_cidrs`).
+/// `hash:net,iface`: the kernel looks for a net from the longest prefix to the shortest, and stops at the first net with the
+/// address, even if the link differs (`hash_netiface4_kadt`, `mtype_test_cidrs`).
 fn by_link(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Likelihood {
     let mut best: Option<(u32, Vec<Likelihood>)> = None;
     for member in &set.members {
@@ -182,9 +182,9 @@ fn open(set: &Set<'_>) -> Likelihood {
 
 enum Fit {
     No,
-    /// It does; the prefix length of each net, the first in the highest bits.
+    /// It matches; the prefix length of each net, the first in the highest bits.
     Yes(u32),
-    /// That depends on the source port.
+    /// The answer depends on the source port.
     Open,
 }
 

@@ -25,8 +25,8 @@ const KEYS: [u64; 2] = [2_654_435_761, 2_654_446_892];
 /// Returns the real server that takes a new connection from `client` to the address `target`; `Some(None)` if the scheduler
 /// finds none.
 ///
-/// `None` if the scheduler does not hash, or if what it uses is unknown: the order of the real servers, former weights, whether
-/// a real server is overloaded.
+/// `None` if the scheduler does not hash, or if its input is unknown: the order of the real servers, former weights, whether a
+/// real server is overloaded.
 pub fn choose(
     server: &VirtualServer,
     client: SocketAddr,

@@ -188,7 +188,7 @@ impl Walker<'_, '_, '_> {
 
 /// Returns the real servers that take a new connection, with the share of each.
 ///
-/// Schedulers that choose by address (`sh`, `dh`, `mh`, `lblc`) share by weight over all clients.
+/// For schedulers that choose by address (`sh`, `dh`, `mh`, `lblc`), the share over all clients is by weight.
 fn shares(server: &VirtualServer) -> Vec<(&RealServer, f64)> {
     let takes = |real: &&RealServer| real.weight > 0 && !is_full(real);
     let reals: Vec<_> = server.reals.iter().filter(takes).collect();
@@ -235,7 +235,7 @@ fn shares(server: &VirtualServer) -> Vec<(&RealServer, f64)> {
             let has_room = |real: &&RealServer| load(real, 1, 0) <= real.weight.into();
             even(heaviest(reals.into_iter().filter(has_room).collect()))
         }
-        // wrr, sh, dh, mh, twos, lblc and what newer kernels add.
+        // wrr, sh, dh, mh, twos, lblc and schedulers of newer kernels.
         _ => {
             let all: f64 = reals.iter().map(|real| f64::from(real.weight)).sum();
             reals
@@ -246,7 +246,7 @@ fn shares(server: &VirtualServer) -> Vec<(&RealServer, f64)> {
     }
 }
 
-/// Returns the first of those with the greatest weight; none if there are no servers.
+/// Returns the first server with the greatest weight; none if there are no servers.
 fn heaviest(mut reals: Vec<&RealServer>) -> Vec<&RealServer> {
     let most = reals.iter().map(|real| real.weight).max();
     reals.retain(|real| Some(real.weight) == most);

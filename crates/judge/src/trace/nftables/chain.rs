@@ -28,7 +28,7 @@ const DEEPEST: usize = 16;
 /// The beginning of the names of sets in which kube-proxy and the bridge keep the backends of clients.
 pub(crate) const AFFINITY: &str = "affinity-";
 
-/// What a statement leads to.
+/// The target of a statement.
 enum Next {
     /// The next statement of the rule.
     On(Branch),
@@ -169,7 +169,7 @@ impl<'a> Walker<'_, 'a, '_> {
                     && set.starts_with(AFFINITY)
                 {
                     branch.packet.look_up(set);
-                    // Like the lists of `xt_recent`: a client that was not seen before.
+                    // As for the lists of `xt_recent`, a new client is assumed.
                     return part(branch, &Likelihood::sure(op == "!="));
                 }
                 let likelihood = matches::compare(left, op, right, &branch.packet, at.context);
@@ -383,7 +383,7 @@ impl<'a> Walker<'_, 'a, '_> {
         }
     }
 
-    /// Follows each entry of a map that may apply; what is left of the probability goes on with the next rule.
+    /// Follows each entry of a map that may apply; the rest of the probability continues with the next rule.
     fn choose<T>(
         branch: Branch,
         found: Vec<(f64, T)>,
@@ -529,7 +529,7 @@ impl<'a> Walker<'_, 'a, '_> {
 /// Why a translation is not followed.
 const UNREAD: &str = "the address it is translated to is unknown";
 
-/// What a nat statement says.
+/// The parts of a nat statement.
 struct Aim<'s> {
     kind: NatKind,
     addr: Option<&'s Expr>,
@@ -537,14 +537,15 @@ struct Aim<'s> {
     flags: &'s [String],
 }
 
-/// First and last address, and first and last port, of those that a translation may choose.
+/// First and last address, and first and last port, that a translation may choose.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     addrs: Option<(IpAddr, IpAddr)>,
     ports: Option<(u16, u16)>,
 }
 
-/// Returns what `expr` gives a translation, each with its chance; the chances are 1 together unless a map may have no entry.
+/// Returns the values that `expr` gives a translation, each with its chance; the chances are 1 together unless a map may
+/// have no entry.
 fn choices(
     expr: &Expr,
     packet: &Packet,
@@ -640,7 +641,7 @@ fn undecided(branch: Branch, what: &str) -> Vec<Next> {
     part(branch, &Likelihood::unknown(what))
 }
 
-/// A map of which the entry is unknown ends the packet's way, or has none for it.
+/// A map with an unknown entry ends the packet's way, or has no entry for it.
 fn unread(branch: Branch, what: &str, taken: &str) -> Vec<Next> {
     let ends = |step| match step {
         Next::On(branch) => Next::End(
@@ -660,7 +661,7 @@ fn mangle(
     value: &Expr,
     note: &impl Fn(&mut Branch, Effect, f64),
 ) -> Vec<Next> {
-    // What the packet does not have is not changed: the rule ends.
+    // A rule that changes a field that the packet lacks ends.
     if let Expr::Payload { .. } = key
         && matches!(read(key, &branch.packet, at.context), Value::None)
     {
@@ -669,7 +670,7 @@ fn mangle(
     if let Expr::Lookup { key: by, data } = value {
         let packet = branch.packet.clone();
         let have = read(by, &packet, at.context);
-        // A chance is followed on each of its ways.
+        // Each way of a random choice is followed.
         if let (Value::Random { .. }, Ok(found)) =
             (&have, matches::look_up(data, &have, &packet, at.context))
         {

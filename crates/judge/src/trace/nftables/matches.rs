@@ -44,7 +44,8 @@ pub(crate) fn compare(
     };
     let asks_back = matches!(left, Expr::Fib { result, flags }
         if result != "type" && ["saddr", "iif"].iter().all(|wanted_flag| flags.iter().any(|flag| flag == wanted_flag)));
-    // The walk puts packets where their return route is: it leads elsewhere only by rules that the link decides on.
+    // The walk assumes that packets come in by the link of their return route: the route leads elsewhere only by rules
+    // that match on the link.
     if asks_back && (matches!(&have, Value::Unknown(_)) || is_missing(&have)) {
         return Likelihood::undecided(Question::RouteBack {
             text: format!(
@@ -108,7 +109,7 @@ fn is_source_port(expr: &Expr) -> bool {
         if field == "sport" && matches!(protocol.as_str(), "tcp" | "udp" | "sctp" | "th"))
 }
 
-/// Returns whether `expr` has ports below those that clients get, and no others.
+/// Returns whether `expr` has only ports below the range of clients.
 fn is_below_ephemeral(expr: &Expr) -> bool {
     match expr {
         Expr::Number(port) => *port < u64::from(FIRST_EPHEMERAL),
@@ -123,7 +124,7 @@ fn is_missing(have: &Value<'_>) -> bool {
     matches!(have, Value::Word(name) if name.is_empty())
 }
 
-/// Numbers a random one is looked at one by one for.
+/// Random numbers up to this limit are tried one by one.
 const MOST_NUMBERS: u32 = 65_536;
 
 /// Returns the likelihood of one of several equally likely cases.
@@ -159,7 +160,7 @@ fn holds(
             if op == "in" && is_number {
                 bits(have, right)
             } else if op == "!=" {
-                // What runs for an element runs only where it is found.
+                // The statements of an element run only if it matches.
                 contains(right, have, packet, context, false).not(true)
             } else {
                 contains(right, have, packet, context, true)
@@ -186,7 +187,7 @@ fn holds(
     }
 }
 
-/// Reads what a number is compared with, which may be written by name.
+/// Reads the number to compare with, which may be written by name.
 fn named<'p>(
     right: &Expr,
     have: &Value<'_>,
@@ -212,7 +213,7 @@ fn bits(have: &Value<'_>, right: &Expr) -> Likelihood {
     }
 }
 
-/// `ct state` and `ct status`, of which one of several is asked for.
+/// `ct state` and `ct status`: one of several values must match.
 fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Likelihood {
     let Value::Named(bits, names) = ct(key, None, packet) else {
         return Likelihood::NO;
@@ -225,8 +226,8 @@ fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Likelihood 
     }
 }
 
-/// Returns the likelihood that `want` (a value, range, prefix, anonymous or named set) contains `have`, and with `runs` that what
-/// runs for the element lets the rule go on.
+/// Returns the likelihood that `want` (a value, range, prefix, anonymous or named set) contains `have`, and with `runs`, that the
+/// statements of the element let the rule continue.
 fn contains(
     want: &Expr,
     have: &Value<'_>,
@@ -283,7 +284,7 @@ fn is_empty(want: &Expr, context: &Context<'_, '_>) -> bool {
     })
 }
 
-/// Returns whether a named set has `have`; of a set with timeouts only what is alive was listed.
+/// Returns whether a named set has `have`; of a set with timeouts, the list has only elements that have not expired.
 fn in_set(set: &Set, have: &Value<'_>, context: &Context<'_, '_>, runs: bool) -> Likelihood {
     let found = |element: &Element| {
         if runs {
@@ -328,7 +329,7 @@ fn written(set: &Set, have: &Value<'_>, packet: &Packet, table: &Table) -> Optio
     })
 }
 
-/// Returns whether `value` is what was written as `part`.
+/// Returns whether `value` equals the written `part`.
 fn is_part(of: &packet::Part, value: &Value<'_>) -> bool {
     match (of, value) {
         (packet::Part::Number(number, field), Value::Addr(addr)) => {
@@ -375,7 +376,7 @@ pub(super) fn written_key(value: &Value<'_>) -> Option<Vec<packet::Part>> {
     }
 }
 
-/// Returns what names a set of a table.
+/// Returns the name of a set of a table, for comparing.
 pub(super) fn name_of(table: &Table, set: &str) -> u64 {
     packet::hash(&format!("{} {} {set}", table.family, table.name))
 }
@@ -428,7 +429,7 @@ fn indexed<'s>(
     Some(found.map(|at| &set.elements[at]).ok_or(Absent))
 }
 
-/// Finds what a map gives for `have`: every entry that may apply, with its chance.
+/// Finds the results of a map for `have`: every entry that may apply, with its chance.
 pub(crate) fn look_up<'m>(
     map: &'m Expr,
     have: &Value<'_>,

@@ -31,7 +31,7 @@ pub(crate) enum Value<'p> {
         modulus: u32,
         offset: u32,
     },
-    /// Does not apply to this packet: a rule that asks for it does not match.
+    /// The packet does not have the field: a rule that matches on it does not match.
     None,
     /// Unknown; the text names it.
     Unknown(String),
@@ -52,7 +52,7 @@ const TCP_FLAGS: Names = &[
     ("cwr", 0x80),
 ];
 
-/// Those of them that belong to ECN.
+/// The flags that belong to ECN.
 const ECN_FLAGS: u64 = 0xc0;
 
 /// Types of service.
@@ -180,7 +180,7 @@ const LINK_TYPES: Names = &[
 const LINK_GROUPS: Names = &[("default", 0)];
 
 impl Value<'_> {
-    /// Returns the number that it is; packets with any other have to be walked for themselves.
+    /// Returns the number; packets with any other number need a walk of their own.
     pub(crate) fn number(&self) -> Option<u64> {
         match self {
             Self::Number(number) | Self::Named(number, _) => Some(*number),
@@ -189,7 +189,7 @@ impl Value<'_> {
         }
     }
 
-    /// Returns whether the number is one of those from `first` to `last`; `None` if it is none.
+    /// Returns whether the number is between `first` and `last`, inclusive; `None` if it is no number.
     pub(super) fn between(&self, first: u64, last: u64) -> Option<bool> {
         match self {
             Self::Number(number) | Self::Named(number, _) => Some((first..=last).contains(number)),
@@ -209,14 +209,14 @@ fn of_opening(values: Values) -> Value<'static> {
     }
 }
 
-/// What expressions look at beside the packet.
+/// The state besides the packet that expressions read.
 #[derive(Debug)]
 pub(crate) struct Context<'c, 'a> {
     pub(crate) router: &'c Router<'a>,
     pub(crate) table: &'c Table,
     /// Elements of large sets and maps, for recorded walks.
     pub(crate) index: Option<&'c Index>,
-    /// Whether it is left open what sets with timeouts have.
+    /// Whether the contents of sets with timeouts are left open.
     pub(crate) lasting: bool,
 }
 
@@ -270,7 +270,7 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
                 .iter()
                 .map(|part| read(part, packet, context))
                 .collect();
-            // A part that does not apply decides, whatever is unknown.
+            // A part that does not match decides, even if others are unknown.
             let none = values.iter().find(|value| matches!(value, Value::None));
             let gap = || {
                 values
@@ -289,7 +289,8 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
             {
                 return Value::Number(packet.mark().bits(bits).into());
             }
-            // Fragments are joined before any chain that has to do with connections; whether a packet may be cut is left open.
+            // Fragments are joined before any chain that has to do with connections; whether a packet may be fragmented is
+            // left open.
             if let (Expr::Payload { protocol, field }, "&", Expr::Number(bits)) =
                 (&**left, op.as_str(), &**right)
                 && (protocol.as_str(), field.as_str()) == ("ip", "frag-off")
@@ -341,8 +342,8 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
     }
 }
 
-/// Returns what an expression gives that reads an option of TCP or IP, or an extension header: packets that open a connection have only
-/// the usual ones. `None` for these, and for any other expression.
+/// Returns the value of an expression that reads an option of TCP or IP, or an extension header: packets that open a connection have
+/// only the usual ones. `None` for these, and for any other expression.
 fn extra(json: &serde_json::Value, packet: &Packet) -> Option<Value<'static>> {
     const USUAL: [&str; 11] = [
         "eol",
@@ -393,7 +394,7 @@ fn masked(addr: IpAddr, mask: IpAddr) -> IpAddr {
     }
 }
 
-/// The bit of the field `frag-off` that forbids to cut the packet: `IP_DF`.
+/// The bit of the field `frag-off` that forbids fragments: `IP_DF`.
 const DO_NOT_FRAGMENT: u64 = 0x4000;
 
 /// Returns the MAC address from which a packet comes: on a bridge, where it goes out, that is the sender's only if it is bridged.
@@ -571,7 +572,7 @@ fn group_number(group: &str) -> Option<u64> {
     }
 }
 
-/// Returns what the packet's connection has; nothing but a state if it is not tracked, or not yet.
+/// Returns a field of the packet's connection; only the state if it is not tracked, or not yet.
 pub(super) fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<'p> {
     let tracked = packet.is_tracked();
     match (key, dir) {
@@ -648,7 +649,7 @@ fn fib(
     if !matches!(result, "oif" | "oifname") || matches!(passed, Some(Link::Unknown)) {
         return unknown();
     }
-    // What the node sends itself has come in by lo.
+    // A packet of the node to itself came in by lo.
     if passed == Some(&Link::Named("lo".into())) {
         return Value::Word("lo".to_owned());
     }

@@ -127,8 +127,8 @@ impl fmt::Display for Obstacle {
                 if *reply {
                     write!(
                         f,
-                        "pod {pod} has a link of type {kind} on {parent}, which takes no packets from the node itself, nor from pods that \
-                         come by it"
+                        "pod {pod} has a link of type {kind} on {parent}, which accepts no packets from the node itself, or from \
+                         pods through the node"
                     )
                 } else {
                     write!(

@@ -286,7 +286,7 @@ impl<C: Cluster> Engine<'_, C> {
         }
     }
 
-    /// Returns `why`, with what is wrong with the Node, if anything is.
+    /// Returns `why`, with the problem of the Node, if it has one.
     async fn with_node(&mut self, node: &str, why: String) -> String {
         match self.node(node).await {
             NodeCondition::NotReady(message) => {

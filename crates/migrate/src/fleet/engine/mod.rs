@@ -42,7 +42,7 @@ pub trait Cluster: Apply + Clock {
     fn by_hand(&mut self, node: &str, command: &str) -> impl Future<Output = Result<(), String>>;
 }
 
-/// What happens during a migration.
+/// An event of a migration.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'e> {
     /// A task begins.

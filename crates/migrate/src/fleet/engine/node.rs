@@ -206,7 +206,7 @@ impl<C: Cluster> Engine<'_, C> {
     }
 }
 
-/// Returns those of kube-proxy's `pods` that are neither being deleted nor replaced by the last restart.
+/// Returns kube-proxy's `pods` that are neither being deleted nor replaced by the last restart.
 fn new<'p>(fleet: &Fleet, pods: &'p [Pod]) -> impl Iterator<Item = &'p Pod> {
     let here = pods.iter().filter(|pod| {
         let metadata = &pod.metadata;
@@ -216,7 +216,8 @@ fn new<'p>(fleet: &Fleet, pods: &'p [Pod]) -> impl Iterator<Item = &'p Pod> {
     here.into_iter()
 }
 
-/// Returns why kube-proxy's pods `now` are not those of `first`, or not healthy; `None` if they are.
+/// Returns why kube-proxy's pods `now` differ from `first`, or are not healthy; `None` if they are the same and
+/// healthy.
 fn unwell(first: &[Pod], now: &[Pod]) -> Option<String> {
     let restarts = |pod: &Pod| -> u32 {
         let containers = pod.status.container_statuses.iter();

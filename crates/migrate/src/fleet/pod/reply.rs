@@ -71,7 +71,7 @@ pub fn notes(finished: &Finished) -> Vec<String> {
 /// The number of lines of a log that an error repeats.
 const LAST: usize = 5;
 
-/// Returns the exit status, the kubelet's reason, and the last lines of the log that are for people.
+/// Returns the exit status, the kubelet's reason, and the last lines of the log that are no messages of kpx to kpx.
 fn last_words(finished: &Finished) -> String {
     let code = finished.code.map(|code| format!("exit status {code}"));
     let lines = finished.log.lines().map(str::trim);
@@ -104,12 +104,12 @@ pub fn awaits_restart(log: &str) -> bool {
     })
 }
 
-/// A line of a log, for people.
+/// A line of a log, in words.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Progress {
     /// Something begins, or an operator has to act.
     Reports(String),
-    /// How far it is, or what it waits for: the next such line replaces it.
+    /// Its progress, or what it waits for: the next such line replaces it.
     Waits(String),
 }
 

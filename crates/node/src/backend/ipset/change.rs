@@ -1,19 +1,19 @@
 //! Changes of sets as text for `ipset restore`, each with its undo.
 //!
-//! Rules that match a set never find it emptier than it was or will be: what is added comes before what is deleted, and a
-//! set that changes as a whole is filled under a name of kpx's own first, and swapped then. All swaps come in one go at the
-//! end. What a killed run left under such names is deleted by the next.
+//! Rules that match a set never miss a member that is in both its old and its new state: additions come before deletions,
+//! and a set that changes as a whole is filled under a name of kpx's own, and then swapped. All swaps come together at the
+//! end. The next run deletes sets that a killed run left under such names.
 
 use std::fmt::{Arguments, Write as _};
 
 use super::{Member, Set, Sets};
 use crate::action::Action;
 
-/// What names of kube-proxy's sets begin with.
+/// The beginning of the names of kube-proxy's sets.
 const KUBE: &str = "KUBE";
-/// Its replacement in kpx's own names, which are no longer.
+/// Its replacement with kpx's own names, which are not longer.
 const ASIDE: &str = "KPX";
-/// The same for taking back a change that was cut short, and left something under the other name.
+/// The same for the undo of an interrupted change that left a set under the other name.
 const ASIDE_UNDO: &str = "KPXU";
 
 /// Changes of several sets.
@@ -27,7 +27,7 @@ pub struct Edits {
 #[derive(Debug, Default)]
 struct Text {
     body: String,
-    /// What has to come in one go, behind all that takes time.
+    /// Commands that must run together, after all slow ones.
     end: String,
 }
 
@@ -45,7 +45,7 @@ impl Edits {
         (make, undo)
     }
 
-    /// Deletes what a killed run of kpx left behind of the set `name`; returns whether there is something.
+    /// Deletes the set that a killed run of kpx left for the set `name`; returns whether there is one.
     pub fn clear(&mut self, have: &Sets<'_>, name: &str) -> bool {
         let left = [ASIDE, ASIDE_UNDO].map(|prefix| aside(name, prefix));
         let left: Vec<_> = left.iter().filter_map(|name| have.set(name)).collect();
@@ -85,21 +85,21 @@ impl Edits {
         }
     }
 
-    /// Puts `want` in the place of `have`, which is of another type or family, and which no rule matches.
+    /// Replaces `have`, which is of another type or family, and which no rule matches, by `want`.
     pub fn exchange(&mut self, have: &Set<'_>, want: &Set<'_>) {
         let name = &want.name;
         let [new, old] = [ASIDE, ASIDE_UNDO].map(|prefix| aside(name, prefix));
         fill(&mut self.make.body, &new, want);
         line(&mut self.make.end, format_args!("destroy {name}"));
         line(&mut self.make.end, format_args!("rename {new} {name}"));
-        // Whichever of the two it is by now.
+        // The set may be either of the two by now.
         line(&mut self.undo.body, format_args!("rename {name} {old}"));
         fill(&mut self.undo.body, name, have);
         line(&mut self.undo.end, format_args!("destroy {old}"));
         gone(&mut self.undo.end, &new, want);
     }
 
-    /// Puts `want` in the place of `have`, which is of the same type and family.
+    /// Replaces `have` by `want`, which is of the same type and family.
     pub fn replace(&mut self, have: &Set<'_>, want: &Set<'_>) {
         self.make.swap(ASIDE, want);
         self.undo.swap(ASIDE_UNDO, have);
@@ -129,7 +129,7 @@ fn fill(text: &mut String, name: &str, set: &Set<'_>) {
     }
 }
 
-/// Destroys the set `name`, made as `set` was; also where it is not there, which alone would be an error.
+/// Destroys the set `name`, with the options of `set`; it is created first, since destroying a missing set is an error.
 fn gone(text: &mut String, name: &str, set: &Set<'_>) {
     create(text, name, set);
     line(text, format_args!("destroy {name}"));

@@ -26,14 +26,14 @@ pub struct Set<'a> {
     pub name: Cow<'a, str>,
     /// The type, such as `hash:ip,port`.
     pub kind: Cow<'a, str>,
-    /// The options of `create` behind the type, word for word (`family inet hashsize 1024 …`).
+    /// The options of `create` after the type, verbatim (`family inet hashsize 1024 …`).
     pub options: Cow<'a, str>,
     /// The members, in the order saved.
     pub members: Vec<Member<'a>>,
 }
 
 impl Set<'_> {
-    /// Returns the value behind the word `name` in the options of `create`.
+    /// Returns the value after the word `name` in the options of `create`.
     pub fn option(&self, name: &str) -> Option<&str> {
         let mut words = self.options.split_ascii_whitespace();
         words.find(|&word| word == name)?;
@@ -45,7 +45,7 @@ impl Set<'_> {
         self.option("timeout").is_some()
     }
 
-    /// Returns the options that decide what the set can hold; its size follows from use.
+    /// Returns the options that decide on the possible members of the set; its size follows from use.
     pub fn shape(&self) -> String {
         let of = |name| self.option(name).map(|value| format!("{name} {value}"));
         let parts: Vec<_> = ["family", "range", "maxelem"]
@@ -76,7 +76,7 @@ impl Set<'_> {
 pub struct Member<'a> {
     /// The element as printed: `10.0.0.1,tcp:80,10.0.0.2`.
     pub element: Cow<'a, str>,
-    /// What follows it, word for word (`timeout 30 nomatch`); may be empty.
+    /// The rest, verbatim (`timeout 30 nomatch`); may be empty.
     pub options: Cow<'a, str>,
 }
 
@@ -89,7 +89,7 @@ impl Member<'_> {
         }
     }
 
-    /// Returns what the element begins with, as far as kube-proxy's sets have it.
+    /// Returns the beginning of the element, for the types of kube-proxy's sets.
     pub fn key(&self) -> Option<ElementKey> {
         let mut parts = self.element.split(',');
         let first = parts.next()?;
@@ -107,7 +107,7 @@ impl Member<'_> {
     }
 }
 
-/// What the element of a set begins with.
+/// The beginning of an element of a set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ElementKey {
     /// A port: `30080`.

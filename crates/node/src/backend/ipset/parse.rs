@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<Sets<'_>, Gap> {
     Ok(Sets { sets })
 }
 
-/// Takes the first word, without its quotes; what follows has no space before it.
+/// Takes the first word, without its quotes; the rest has no space before it.
 fn word(text: &str) -> (&str, &str) {
     let (word, rest) = match text.strip_prefix('"').and_then(|t| t.split_once('"')) {
         Some(quoted) => quoted,

@@ -226,7 +226,7 @@ pub(crate) fn jumps<'a>(
     from.dedup();
     for name in from {
         let at = table.built_in(name);
-        // Each is put in front of those before it.
+        // Each is inserted before the previous ones.
         for (_, rule) in rows.clone().rev().filter(|(from, _)| *from == name) {
             table.push(at, rule);
         }

@@ -31,7 +31,7 @@ const MOST_NAMES: usize = 5_000;
 struct Single<'r, 'a> {
     verb: Verb,
     chain: &'r str,
-    /// Its number from 1, when its turn comes.
+    /// Its number from 1, at the time of the change.
     number: usize,
     rule: &'r Rule<'a>,
 }
@@ -42,8 +42,8 @@ enum Verb {
     Delete,
 }
 
-/// Returns what must change in each table for the chains of `have` named in `chains`, each a table and a chain, to become
-/// those of `want`.
+/// Returns the changes in each table that make the chains of `have` named in `chains`, each a table and a chain, like
+/// the chains of `want`.
 pub fn edits<'r, 'a>(
     have: &'r Ruleset<'a>,
     want: &'r Ruleset<'a>,
@@ -73,8 +73,8 @@ pub fn edits<'r, 'a>(
     all
 }
 
-/// Returns the positions in `want` of the jumps that `have`, the rules of a built-in chain, does not have, each with the
-/// position in `have` of a wrong one in its place.
+/// Returns the positions in `want` of jumps that are missing in `have`, the rules of a built-in chain, each with the
+/// position in `have` of a wrong jump in its place.
 pub fn missing_jumps(have: &[Rule<'_>], want: &[Rule<'_>]) -> Vec<(usize, Option<usize>)> {
     let missing = want
         .iter()
@@ -101,10 +101,10 @@ fn is_other_modes(rule: &Rule<'_>, wanted: &Rule<'_>) -> bool {
 }
 
 impl<'r, 'a> Edits<'r, 'a> {
-    /// Returns what removes `chains` and `rules` (chain, number from 1, rule) from `table`.
+    /// Returns the change that removes `chains` and `rules` (chain, number from 1, rule) from `table`.
     ///
-    /// The last name comes first: iptables 1.8 keeps the chains that its input names in a sorted list which it searches
-    /// from the front, so that 22,000 chains take it half as long that way.
+    /// The last name comes first: iptables 1.8 keeps the chains of its input in a sorted list, which it searches from
+    /// the front. In this order, 22,000 chains take half the time.
     pub fn removal(
         table: &'r str,
         mut chains: Vec<&'r Chain<'a>>,
@@ -127,8 +127,8 @@ impl<'r, 'a> Edits<'r, 'a> {
         }
     }
 
-    /// Rules of a built-in chain: those that are wrong go, those that are missing come in front of what others have there,
-    /// as kube-proxy puts them.
+    /// Rules of a built-in chain: wrong ones are deleted, missing ones are inserted before the rules of others, as
+    /// kube-proxy does.
     fn jumps(&mut self, old: Option<&'r Chain<'a>>, new: &'r Chain<'a>) {
         let rules = old.map_or(&[][..], |chain| &chain.rules);
         let mut now: Vec<&'r Rule<'a>> = rules.iter().collect();
@@ -210,7 +210,7 @@ impl<'r, 'a> Edits<'r, 'a> {
         (action(self.input()), action(self.undo()))
     }
 
-    /// Returns how often it does what: the number, a verb and a noun of each.
+    /// Returns the counts of its changes: number, verb and noun.
     pub fn counts(&self) -> [(usize, &'static str, &'static str); 4] {
         let written = self.chains.iter().filter(|(_, _, new)| new.is_some());
         let written = written.count();
@@ -235,13 +235,13 @@ impl<'r, 'a> Edits<'r, 'a> {
     }
 }
 
-/// Returns the number of chains that the input names for this one: itself, and those that its rules lead to.
+/// Returns the number of chains that the input names for this one: itself, and the chains that its rules lead to.
 fn names((_, old, new): &Edit<'_, '_>) -> usize {
     let rules = new.or(*old).into_iter().flat_map(|chain| &chain.rules);
     1 + rules.filter_map(Rule::leads_to).count()
 }
 
-/// Divides `chains` where they name more than [`MOST_NAMES`].
+/// Divides `chains` into parts that name at most [`MOST_NAMES`].
 fn pieces<'r, 'a>(chains: Vec<Edit<'r, 'a>>) -> Vec<Vec<Edit<'r, 'a>>> {
     let mut pieces = Vec::new();
     let mut room = 0;
@@ -259,7 +259,7 @@ fn pieces<'r, 'a>(chains: Vec<Edit<'r, 'a>>) -> Vec<Vec<Edit<'r, 'a>>> {
     pieces
 }
 
-/// Sorts `chains` so that each comes after those of them that its rules lead to.
+/// Sorts `chains` so that the targets of jumps come first.
 fn leaves_first<'r, 'a>(mut waiting: Vec<Edit<'r, 'a>>) -> Vec<Edit<'r, 'a>> {
     let mut sorted = Vec::with_capacity(waiting.len());
     while !waiting.is_empty() {

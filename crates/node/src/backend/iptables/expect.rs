@@ -187,8 +187,8 @@ pub fn expect<'a>(
 
 /// Hands every chain that serves one service port to `take`, each as soon as it is written, and returns the others.
 ///
-/// All chains of a large cluster at once would take more time and room than looking at one after the other. Those that
-/// serve one service port are in table nat.
+/// All chains of a large cluster at once would take more time and memory than one after the other. Chains that serve
+/// one service port are in table nat.
 pub fn each<'a>(
     state: &'a DesiredState,
     family: &'a FamilyState,
@@ -425,7 +425,7 @@ fn dispatch<'a>(
     matches
 }
 
-/// External addresses of `port`, what comments call them, and where they lead.
+/// External addresses of `port`, their names in comments, and where they lead.
 fn external<'a>(
     port: &ServicePort,
     ext: &'a str,

@@ -95,7 +95,7 @@ impl<'a> Table<'a> {
 pub struct Chain<'a> {
     /// The chain's name.
     pub name: Text<'a>,
-    /// What happens at the end of a built-in chain; `None` for a user chain, which returns.
+    /// The policy of a built-in chain; `None` for a user chain, which returns.
     pub policy: Option<Policy>,
     /// Packets and bytes that met the policy.
     pub counters: Counters,
@@ -138,7 +138,7 @@ pub struct Rule<'a> {
     pub counters: Option<Counters>,
     /// The matches, in the order written.
     pub matches: Vec<Match<'a>>,
-    /// What happens; `None` for a rule that only counts.
+    /// The target; `None` for a rule that only counts.
     pub target: Option<Target<'a>>,
 }
 
@@ -203,7 +203,7 @@ impl<T> Invertible<T> {
 
 /// One condition of a rule.
 ///
-/// What is not modelled is kept word for word in [`Match::Unknown`], so that printing loses nothing.
+/// Matches that are not modelled are kept verbatim in [`Match::Unknown`], so that printing loses nothing.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Match<'a> {
     /// `-s`.
@@ -218,7 +218,7 @@ pub enum Match<'a> {
     Protocol(Invertible<Proto>),
     /// `-m tcp`, `-m udp` or `-m sctp` with ports or without; other options make the match unknown.
     Ports {
-        /// Which of the three.
+        /// The protocol.
         proto: Proto,
         /// `--sport`.
         source: Option<Invertible<PortRange>>,
@@ -262,7 +262,7 @@ pub enum Match<'a> {
     Nth {
         /// `--every`: one packet in this many.
         every: Invertible<u32>,
-        /// `--packet`: which of them, from 0.
+        /// `--packet`: the position within each group of `every` packets, from 0.
         packet: u32,
     },
     /// `-m set --match-set`.
@@ -314,7 +314,7 @@ pub enum Match<'a> {
     Unknown(Text<'a>),
 }
 
-/// Which end of a packet.
+/// An end of a packet.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Side {
     /// The source.
@@ -358,7 +358,7 @@ impl std::ops::Deref for Sides {
 pub struct TcpFlags {
     /// The flags that are looked at.
     pub mask: u8,
-    /// Those of them that must be set.
+    /// The flags among them that must be set.
     pub set: u8,
 }
 
@@ -391,7 +391,7 @@ pub struct IpRange {
     pub destination: Option<Invertible<(IpAddr, IpAddr)>>,
 }
 
-/// Which way through an interface.
+/// A direction through an interface.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Direction {
     /// Coming in.
@@ -476,7 +476,7 @@ pub struct Recent<'a> {
     pub side: Side,
 }
 
-/// What `-m recent` does.
+/// The action of `-m recent`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum RecentAction {
     /// Records the address; always matches.
@@ -489,12 +489,12 @@ pub enum RecentAction {
     Remove,
 }
 
-/// What a rule does with a packet.
+/// The effect of a rule on a packet.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Target<'a> {
     /// `-j CHAIN`: come back after its end.
     Jump(Text<'a>),
-    /// `-g CHAIN`: come back where the caller would.
+    /// `-g CHAIN`: a return goes where the caller would return.
     Goto(Text<'a>),
     /// `-j ACCEPT`.
     Accept,
@@ -561,7 +561,7 @@ impl Target<'_> {
     }
 }
 
-/// Where a translation leads.
+/// The result of a translation.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Nat {
     /// The first and last address; `None` keeps the address.
@@ -583,7 +583,7 @@ pub struct NatFlags {
     pub persistent: bool,
 }
 
-/// What `-j CONNMARK` does with a connection's mark.
+/// The effect of `-j CONNMARK` on a connection's mark.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Connmark {
     /// `--set-xmark`: the connection's mark becomes `(old & !mask) ^ value`.
@@ -604,7 +604,7 @@ pub enum Connmark {
     },
 }
 
-/// Where `-j TPROXY` leads.
+/// The destination of `-j TPROXY`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Tproxy {
     /// `--on-port`; 0 keeps the port.

@@ -19,7 +19,7 @@ pub const EXT: &str = "KUBE-EXT-";
 pub const FW: &str = "KUBE-FW-";
 /// Leads to one endpoint.
 pub const SEP: &str = "KUBE-SEP-";
-/// What `EXT` was called up to 1.23.
+/// The name of `EXT` up to 1.23.
 pub const XLB: &str = "KUBE-XLB-";
 
 /// Returns the hash in the names of a service port's chains; `spn` is `NS/NAME` or `NS/NAME:PORTNAME`.

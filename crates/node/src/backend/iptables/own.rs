@@ -1,4 +1,4 @@
-//! Rules without borrowed text: what outlives the output that it was read from.
+//! Rules without borrowed text: they outlive the output that they were read from.
 
 use std::borrow::Cow;
 

@@ -53,7 +53,7 @@ pub fn left_out(text: &str) -> impl Iterator<Item = &str> {
 #[derive(Default)]
 struct Reader<'a> {
     ruleset: Ruleset<'a>,
-    /// The table that is open, without its chains.
+    /// The current table, without its chains.
     table: Option<Table<'a>>,
     chains: Vec<Chain<'a>>,
     by_name: HashMap<&'a str, usize>,
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
             .map_err(|why| format!("rule of {name}: {why}"))?;
         rule.counters = counters.or(rule.counters);
         if self.chains.get(self.last).is_none_or(|c| c.name != name) {
-            // While the memory behind it is still the last that was taken.
+            // While its memory is still the last allocation.
             if let Some(done) = self.chains.get_mut(self.last) {
                 done.rules.shrink_to_fit();
             }
@@ -172,7 +172,7 @@ fn whole(line: &str) -> Option<impl Iterator<Item = &str>> {
     Some(line.strip_prefix(IN_PART)?.split_ascii_whitespace())
 }
 
-/// Why the table `name` cannot be read: which of two lists the node has is unknown.
+/// Why the table `name` cannot be read: it is unknown which of two lists the node has.
 fn twice(name: &str) -> String {
     format!("table {name} is listed twice")
 }
@@ -330,7 +330,7 @@ impl<'a> RuleReader<'a> {
                 },
             }
         }
-        // Exactly as long as it must be; the reader's own vector keeps its room for the next rule.
+        // Without spare capacity; the reader's own vector keeps its capacity for the next rule.
         let mut exact = Vec::with_capacity(matches.len());
         exact.append(matches);
         Ok(Rule {

@@ -68,7 +68,7 @@ impl Display for Counters {
 }
 
 impl Display for Rule<'_> {
-    /// Writes what follows `-A CHAIN`, each word with a space before it.
+    /// Writes the words behind `-A CHAIN`, each with a space before it.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut before: Option<&Match<'_>> = None;
         for m in &self.matches {

@@ -12,7 +12,7 @@ use crate::net::Family;
 #[derive(Clone, Debug, Default)]
 pub struct Edits {
     make: Vec<IpvsCommand>,
-    /// In the order of `make`, so to be done from the end.
+    /// In the order of `make`: the undo runs from the end.
     undo: Vec<IpvsCommand>,
 }
 
@@ -43,7 +43,7 @@ impl Edits {
         self.undo.extend(whole(server).into_iter().rev());
     }
 
-    /// Makes `have` what `want` is, but for its real servers.
+    /// Changes `have` to `want`, except its real servers.
     pub fn edit_server(&mut self, have: &VirtualServer, want: &VirtualServer) {
         self.make.push(command(IpvsVerb::EditServer, want, None));
         self.undo.push(command(IpvsVerb::EditServer, have, None));
@@ -161,13 +161,13 @@ pub fn add_link() -> (Action, Action) {
     (add, delete)
 }
 
-/// Returns what deletes kube-ipvs0, which has no addresses any more, and its undo.
+/// Returns the command that deletes kube-ipvs0, which has no addresses any more, and its undo.
 pub fn delete_link() -> (Action, Action) {
     let (add, delete) = add_link();
     (delete, add)
 }
 
-/// Returns what adds `addrs` to kube-ipvs0, and its undo.
+/// Returns the commands that add `addrs` to kube-ipvs0, and their undo.
 pub fn add_addresses(addrs: &[IpAddr]) -> (Action, Action) {
     let link = || DUMMY.to_owned();
     let add = addrs
@@ -181,7 +181,7 @@ pub fn add_addresses(addrs: &[IpAddr]) -> (Action, Action) {
     (add, delete)
 }
 
-/// Returns what deletes `addrs` from kube-ipvs0, and its undo.
+/// Returns the commands that delete `addrs` from kube-ipvs0, and their undo.
 pub fn delete_addresses(addrs: &[IpAddr]) -> (Action, Action) {
     let (add, delete) = add_addresses(addrs);
     (delete, add)

@@ -13,7 +13,7 @@ use crate::desired::{DesiredState, FamilyState, ServicePort};
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family, Proto};
 
-/// What one family needs in ipvs mode, except its rules.
+/// The objects of one family in ipvs mode, except its rules.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
     /// Virtual servers with their real servers, sorted.
@@ -349,7 +349,7 @@ impl<'a> Writer<'a> {
         if scheduler == "mh" && self.state.has(Change::MaglevPort) {
             flags |= Flags::SCHED2;
         }
-        // Without endpoints of this node, traffic goes to those of others rather than nowhere.
+        // Without endpoints of this node, traffic goes to endpoints of other nodes rather than nowhere.
         let positions = if local && !port.local_at().is_empty() {
             port.local_at()
         } else {

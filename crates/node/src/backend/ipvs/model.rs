@@ -20,7 +20,7 @@ pub struct Table {
     pub partial: bool,
 }
 
-/// What a virtual server answers to.
+/// The packets that a virtual server serves.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Key {
     /// An address and port; port 0 means every port without a server of its own.
@@ -44,7 +44,7 @@ pub enum Key {
 /// One virtual server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VirtualServer {
-    /// What it answers to.
+    /// The packets that it serves.
     pub key: Key,
     /// The scheduler: `rr`, `lc`, …
     pub scheduler: String,
@@ -96,11 +96,11 @@ impl Key {
 impl VirtualServer {
     /// Returns whether both have the same options; real servers and counters do not count.
     pub fn has_options_of(&self, other: &Self) -> bool {
-        let flags = |of: &Self| of.flags.0 & Flags::OPTIONS;
+        let flags = |side: &Self| side.flags.0 & Flags::OPTIONS;
         // Without persistence, timeout and prefix mean nothing.
-        let persistence = |of: &Self| {
-            let persistent = of.flags.0 & Flags::PERSISTENT != 0;
-            persistent.then_some((of.timeout, of.prefix))
+        let persistence = |side: &Self| {
+            let persistent = side.flags.0 & Flags::PERSISTENT != 0;
+            persistent.then_some((side.timeout, side.prefix))
         };
         self.scheduler == other.scheduler
             && flags(self) == flags(other)
@@ -190,7 +190,7 @@ impl RealServer {
 
     /// Returns whether both have the same options; counters do not count.
     pub fn has_options_of(&self, other: &Self) -> bool {
-        let options = |of: &Self| (of.weight, of.forwarding, of.upper, of.lower);
+        let options = |side: &Self| (side.weight, side.forwarding, side.upper, side.lower);
         options(self) == options(other)
     }
 

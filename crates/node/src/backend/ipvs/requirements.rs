@@ -31,7 +31,7 @@ pub(in crate::backend) const MODULES: &[Module] = &[
     Module::new("xt_set", "matches IP sets"),
 ];
 
-/// Returns the sysctls of the mode: those that kube-proxy's `NewProxier` sets, and the one that it leaves alone.
+/// Returns the sysctls of the mode: the ones that kube-proxy's `NewProxier` sets, and the one that it leaves alone.
 pub(crate) fn sysctls(setup: &Setup<'_>) -> Vec<Sysctl> {
     let is = |key, value, purpose| Sysctl {
         key,

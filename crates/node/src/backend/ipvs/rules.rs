@@ -293,7 +293,7 @@ impl<'a> Writer<'a, '_> {
     }
 }
 
-/// Accepts what comes in from outside: not from a bridge's port, and not from this host.
+/// Accepts packets from outside: not from a bridge's port, and not from this host.
 fn not_bridged(mut matches: Vec<Match<'_>>) -> Rule<'_> {
     matches.push(Match::Physdev(Box::new(Physdev {
         is_in: Some(Invertible::inverted(())),

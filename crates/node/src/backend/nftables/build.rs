@@ -122,7 +122,7 @@ pub fn connection(key: &str, bit: &str) -> Statement {
     }
 }
 
-/// Whether a packet comes from a local pod, or `not`; of an interface by `index`, where kube-proxy does so.
+/// Whether a packet comes from a local pod, or `not`; with interfaces by `index`, where kube-proxy uses it.
 pub fn detected(family: Family, detector: &Detector, not: bool, index: bool) -> Statement {
     let link = |key: &str, name: String| (meta(key), Expr::Word(name));
     let (left, right) = match detector {
@@ -184,7 +184,7 @@ pub fn random(modulus: usize) -> Expr {
     }
 }
 
-/// What `of` makes of each of `all`, by its position.
+/// The result of `of` for each of `all`, by its position.
 pub fn by_index<T>(all: impl Iterator<Item = T>, of: impl Fn(T) -> Datum) -> Expr {
     let pairs = (0u64..).zip(all);
     Expr::Map(pairs.map(|(i, one)| (Expr::Number(i), of(one))).collect())

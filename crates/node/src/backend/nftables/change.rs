@@ -53,8 +53,10 @@ impl<'c> Edits<'c> {
             None => (print::table(want), format!("delete table {name}\n")),
             Some(have) if self.replace => (print::table(want), print::table(have)),
             Some(have) => {
-                let key = |of: &ElementEdit<'c>| {
-                    of.have.or(of.want).map(|element| print::expr(&element.key))
+                let key = |edit: &ElementEdit<'c>| {
+                    edit.have
+                        .or(edit.want)
+                        .map(|element| print::expr(&element.key))
                 };
                 self.elements
                     .sort_by_cached_key(|element| (element.set, key(element)));
@@ -99,7 +101,7 @@ impl<'c> Edits<'c> {
     }
 
     /// Writes the transaction from one state to the other: new objects first, then the rules and elements that refer to them,
-    /// then the deletion of what nothing refers to any more.
+    /// then the deletion of unreferenced objects.
     fn text(&self, name: &str, from: &Table, to: &Table) -> String {
         let new = self.new_objects(from, to);
         let mut text = if new.chains.is_empty() && new.sets.is_empty() {

@@ -62,13 +62,13 @@ pub struct Chain {
     pub name: String,
     /// The comment.
     pub comment: Option<String>,
-    /// Where the kernel enters it, for a base chain.
+    /// The hook at which the kernel enters it, for a base chain.
     pub base: Option<Base>,
     /// The rules, in order.
     pub rules: Vec<Rule>,
 }
 
-/// Where the kernel enters a base chain.
+/// The hook at which the kernel enters a base chain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Base {
     /// `filter`, `nat` or `route`.
@@ -99,11 +99,11 @@ pub struct Rule {
 pub enum Statement {
     /// `left op right`.
     Match {
-        /// What is looked at.
+        /// The expression that is compared.
         left: Expr,
         /// `==`, `!=`, `<`, `>`, `<=`, `>=`, or `in` for an implicit flag test.
         op: String,
-        /// What it is compared with.
+        /// The value that it is compared with.
         right: Expr,
     },
     /// `key vmap data`.
@@ -124,7 +124,7 @@ pub enum Statement {
     },
     /// `dnat` or `snat`.
     Nat {
-        /// Which of the two.
+        /// Source or destination.
         kind: NatKind,
         /// `ip` or `ip6` where it is written.
         family: Option<String>,
@@ -151,9 +151,9 @@ pub enum Statement {
     },
     /// `key set value`, such as `meta mark set …`.
     Mangle {
-        /// What is written.
+        /// The written text.
         key: Expr,
-        /// What to.
+        /// The new value.
         value: Expr,
     },
     /// `counter`, anonymous or named.
@@ -173,11 +173,11 @@ pub enum Statement {
         set: String,
         /// The element.
         elem: Expr,
-        /// What a map is to give for it.
+        /// The value of a map for the key.
         value: Option<Expr>,
         /// Seconds the element lives, where written.
         timeout: Option<u64>,
-        /// Statements that run for the element, such as `limit`: where one does not hold, the rule ends there.
+        /// Statements that run for the element, such as `limit`: if one does not hold, the rule ends there.
         run: Vec<Statement>,
     },
     /// `xt`: a match or target of iptables-nft, whose arguments nft does not show.
@@ -191,7 +191,7 @@ pub enum Statement {
     Other(Value),
 }
 
-/// Which address is translated.
+/// The translated address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NatKind {
     /// The destination.
@@ -200,7 +200,7 @@ pub enum NatKind {
     Snat,
 }
 
-/// What happens to a packet.
+/// The fate of a packet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Verdict {
     /// This hook's chain lets it pass.
@@ -299,7 +299,7 @@ pub enum Expr {
     Other(Value),
 }
 
-/// What a map gives for a key.
+/// The value of a map for a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Datum {
     /// Data.
@@ -342,7 +342,7 @@ impl Set {
 pub struct Element {
     /// The key.
     pub key: Expr,
-    /// What a map gives for it.
+    /// The value of a map for it.
     pub value: Option<Datum>,
     /// The comment.
     pub comment: Option<String>,

@@ -1,7 +1,7 @@
 //! `nft -j` output to a [`Ruleset`]; the text that nft prints without `-j` is read in `text`.
 //!
-//! What nft 0.9 to 1.1 print is read. A statement or value that the model does not have is kept as listed; an object
-//! that lacks what makes it one, such as a rule without a chain, is an error that names it.
+//! The output of nft 0.9 to 1.1 is read. A statement or value that the model does not have is kept as listed; an object
+//! without a required part, such as a rule without a chain, is an error that names it.
 
 mod expr;
 mod text;
@@ -20,7 +20,7 @@ use crate::evidence::{Gap, Item};
 
 pub use text::text;
 
-/// Highest number of expressions within each other. The kernel's rules have a few, but a bundle may have any number, and an
+/// Maximum nesting of expressions. The kernel's rules have a few levels, but a bundle may have any number, and an
 /// expression is read, printed and dropped by recursion. `serde_json` limits the nesting of its text itself.
 const DEEPEST: usize = 64;
 
@@ -114,8 +114,8 @@ struct Reader {
 const TABLE_FLAGS: [&str; 3] = ["dormant", "owner", "persist"];
 
 /// Reads the flags of `table`, one or a list. With `-j`, nft 1.0.6 and older print freed memory in place of a single one (see
-/// `table_flags_json` in its `json.c`): then the table has one, but which is unknown. Where the table's own program sets none,
-/// another program set it, and that is `dormant`: an owner is set when a table is made.
+/// `table_flags_json` in its `json.c`): then the table has one unknown flag. If the table's own program sets no flag, another
+/// program set it, so it is `dormant`: an owner is set only when a table is created.
 fn read_flags(flags: Option<&Value>, table: &mut Table) {
     let listed = match flags {
         None => return,

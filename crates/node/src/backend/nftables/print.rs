@@ -21,13 +21,13 @@ pub fn rule(rule: &Rule) -> String {
     text
 }
 
-/// Returns `table` as `nft -f` reads it, in the place of what a table of that name held.
+/// Returns `table` as `nft -f` reads it, replacing a table of that name.
 pub fn table(table: &Table) -> String {
     let name = format!("{} {}", table.family, table.name);
     format!("add table {name}\ndelete table {name}\n{}", block(table))
 }
 
-/// Returns `table` as `nft -f` reads it, beside what a table of that name holds.
+/// Returns `table` as `nft -f` reads it, added to a table of that name.
 pub fn block(table: &Table) -> String {
     let mut text = format!("table {} {} {{\n", table.family, table.name);
     let mut add = |line: String| {
@@ -137,7 +137,12 @@ fn chain(chain: &Chain) -> Vec<String> {
             base.policy
         ));
     }
-    lines.extend(chain.rules.iter().map(|of| format!("\t\t{}", rule(of))));
+    lines.extend(
+        chain
+            .rules
+            .iter()
+            .map(|added| format!("\t\t{}", rule(added))),
+    );
     lines.push("\t}".to_owned());
     lines
 }
@@ -252,7 +257,7 @@ fn nat(
     if flags.iter().any(|flag| flag == "netmap") {
         text.push_str(" prefix");
     }
-    // A map from a number to an address and port is written with what it holds.
+    // A map from a number to an address and port is written with its elements.
     let pair = match addr {
         Some(Expr::Concat(_)) => true,
         Some(Expr::Lookup { data, .. }) => matches!(
@@ -305,7 +310,7 @@ fn with_flags(mut text: String, flags: &[String]) -> String {
     text
 }
 
-/// Returns what the model has no words for as it was listed: what nft printed as text is that text.
+/// Returns an unknown statement as it was listed; text stays text.
 fn other(value: &Value) -> String {
     let text = match value {
         Value::Object(object) if object.len() == 1 => {

@@ -21,9 +21,10 @@ pub const KEPT: usize = 15;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Dump {
-    /// Programs attached to control groups, those of one hook in the order in which they run.
+    /// Programs attached to control groups; programs of one hook are in the order in which they run.
     pub cgroups: Part<AtCgroup>,
-    /// Programs attached to links without a qdisc (tcx, netkit), those of one hook in the order in which they run.
+    /// Programs attached to links without a qdisc (tcx, netkit); programs of one hook are in the order in which they
+    /// run.
     pub links: Part<AtLink>,
     /// Every program that the kernel has loaded.
     pub programs: Part<Program>,
@@ -129,7 +130,7 @@ pub struct Program {
     pub loaded_at: Option<u64>,
     /// User that loaded it.
     pub uid: u32,
-    /// IDs of the maps that it uses itself, without those of the programs that it calls.
+    /// IDs of the maps that it uses itself, without the maps of the programs that it calls.
     pub maps: Vec<u32>,
 }
 

@@ -36,7 +36,7 @@ fn pairs(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
         let byte = |text: &str| u8::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
         all.map(|text| byte(text.as_str().unwrap())).collect()
     };
-    let pair = |of: &serde_json::Value| (bytes(&of["key"]), bytes(&of["value"]));
+    let pair = |value: &serde_json::Value| (bytes(&value["key"]), bytes(&value["value"]));
     list.iter().map(pair).collect()
 }
 
@@ -49,7 +49,7 @@ fn content(files: &Files, name: &str) -> Content {
         "cilium_lb4_source_range" => (12, 1),
         _ => {
             let (key, value) = pairs.first().unwrap();
-            let size = |of: &[u8]| u32::try_from(of.len()).unwrap();
+            let size = |slice: &[u8]| u32::try_from(slice.len()).unwrap();
             (size(key), size(value))
         }
     };

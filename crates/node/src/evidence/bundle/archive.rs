@@ -22,8 +22,8 @@ pub(super) type ReadMember<'r> = dyn FnMut(u64) -> Result<String, Refusal> + 'r;
 /// Called for each member of a bundle with its location and its reader.
 pub(super) type EachMember<'e> = dyn FnMut(&Location, &mut ReadMember<'_>) -> ControlFlow<()> + 'e;
 
-/// Loads `items` and the manifest from the archive `file` in one pass: those of the bundle and, in a bundle of all
-/// nodes, those of `node`.
+/// Loads `items` and the manifest from the archive `file` in one pass: of the bundle and, in a bundle of all nodes, of
+/// `node`.
 pub(super) fn load(
     path: &Path,
     file: File,
@@ -86,7 +86,7 @@ pub(super) fn walk(
     }
 }
 
-/// A source that ends when its budget is used up.
+/// A reader that ends when its budget is used up.
 struct Metered<R> {
     source: R,
     /// Remaining bytes.
@@ -103,7 +103,7 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// Returns `source`, which ends after `most` bytes, and what is left of them.
+/// Returns `source`, limited to `most` bytes, and the remaining number.
 pub(super) fn metered<R: Read>(source: R, most: u64) -> (impl Read, Rc<Cell<u64>>) {
     let left = Rc::new(Cell::new(most));
     let metered = Metered {

@@ -10,8 +10,8 @@ use super::member::{self, Found, Member, Packing, Refusal};
 use super::nodes::{FOLDER, Loaded, MOST_NODES, is_name};
 use super::{BundleError, ERRORS, Limits, MANIFEST, NODES, not_one};
 
-/// Loads `items` and the manifest from the folder `path`, or from the only bundle folder in it: those of the bundle and,
-/// in a bundle of all nodes, those of `node`.
+/// Loads `items` and the manifest from the folder `path`, or from the only bundle folder in it: of the bundle and, in a
+/// bundle of all nodes, of `node`.
 pub(super) fn load(
     path: &Path,
     node: Option<&str>,

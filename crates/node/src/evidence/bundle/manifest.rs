@@ -86,7 +86,7 @@ impl Manifest {
         }
     }
 
-    /// Returns the manifest of `evidence` that says nothing of its time.
+    /// Returns the manifest of `evidence` without a time.
     pub fn untimed(evidence: &Evidence, node: Option<String>) -> Self {
         Self::of(evidence, UNKNOWN_TIME.to_owned(), node)
     }

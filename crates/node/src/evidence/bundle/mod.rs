@@ -155,7 +155,7 @@ pub fn load(path: &Path, items: &[Item]) -> Result<Evidence, BundleError> {
     load_node(path, None, items)
 }
 
-/// Loads `items` from the bundle at `path`: from that of `node` if it is a bundle of all nodes.
+/// Loads `items` from the bundle at `path`; from the part of `node` if it is a bundle of all nodes.
 pub fn load_node(path: &Path, node: Option<&str>, items: &[Item]) -> Result<Evidence, BundleError> {
     load_node_within(path, node, items, Limits::default())
 }
@@ -199,7 +199,7 @@ fn open(path: &Path) -> Result<Option<File>, BundleError> {
     }
 }
 
-/// Returns whether the path has files of a bundle of kpx, as far as it can be read.
+/// Returns whether the readable part of the path has files of a bundle of kpx.
 pub fn is_bundle(path: &Path) -> bool {
     let found = match open(path) {
         Ok(None) => folder::base(path).map(drop),

@@ -26,7 +26,7 @@ pub struct Other {
 /// The most files that are looked at.
 const MOST_FILES: usize = 500_000;
 
-/// The most memory for what is compressed with xz, in KiB: `xz -9` needs 65 MiB.
+/// The most memory for data that is compressed with xz, in KiB: `xz -9` needs 65 MiB.
 const XZ_MEMORY: u32 = 100 << 10;
 
 /// The most nested folders.
@@ -68,7 +68,7 @@ pub fn others_of(
     )
 }
 
-/// Returns whether the name of a file is that of an archive.
+/// Returns whether a file is an archive, by its name.
 pub fn is_archive(path: &str) -> bool {
     let ends = [
         ".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tar.zst", ".zip",
@@ -120,7 +120,7 @@ impl Found {
     }
 }
 
-/// Returns what `source`, which begins with `head`, unpacks to, and whether it was compressed: with gzip or xz.
+/// Returns the unpacked `source`, which begins with `head`, and whether it was compressed (gzip or xz).
 fn unpacked<'s>(head: &[u8], source: impl io::BufRead + 's) -> (Box<dyn Read + 's>, bool) {
     if head.starts_with(b"\x1f\x8b") {
         (Box::new(MultiGzDecoder::new(source)), true)

@@ -130,7 +130,7 @@ impl NodesWriter {
         };
         let mut manifest = manifest.clone();
         for (item, _) in first.iter() {
-            // Without a reason in its manifest, the node would have that of the cluster.
+            // Without a reason in its manifest, the node would have the cluster's.
             if evidence.text(item) == Err(Gap::NotCollected(item)) {
                 let gap = Gap::NotCollected(item);
                 manifest.gaps.push(Recorded {

@@ -1,4 +1,4 @@
-//! Files whose permissions are those of their folder: a user's own folders are private.
+//! Files with the permissions of their folder: a user's own folders are private.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;

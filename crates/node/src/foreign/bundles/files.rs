@@ -1,4 +1,4 @@
-//! The files of each tool's bundle, and what each is.
+//! The files of each tool's bundle, and the content of each.
 
 use crate::evidence::Item;
 
@@ -42,7 +42,7 @@ impl Tool {
     }
 }
 
-/// What a file is.
+/// The content of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
     /// The output of a command.
@@ -709,7 +709,7 @@ const SKIPPED: &[&str] = &[
     "sos_commands/networking/namespaces/*/*",
 ];
 
-/// Returns what `{node}` of `pattern` stands for in the end of `path`; `None` if they do not fit.
+/// Returns the value of `{node}` in `pattern` at the end of `path`; `None` if they do not fit.
 #[expect(clippy::option_option, reason = "a pattern that fits may have no node")]
 pub(super) fn fits<'p>(path: &'p str, pattern: &str) -> Option<Option<&'p str>> {
     let parts: Vec<&str> = path.split('/').collect();

@@ -50,7 +50,7 @@ pub(super) fn read(name: &str, files: Vec<Other>) -> Result<Foreign, Vec<String>
 }
 
 impl Reader {
-    /// Reads a text: with the command that it is the output of, or what it says of itself.
+    /// Reads a text: with its command if that is known, else by its content.
     fn text(&mut self, text: &str, command: Option<&Command>, host: Option<&str>) {
         for mut section in split::sections(text) {
             section.command = section.command.or_else(|| command.cloned());
@@ -85,7 +85,7 @@ impl Reader {
             let found = of.find_map(|(_, pattern, what)| Some((fits(&file.path, pattern)?, *what)));
             let bytes = match file.content {
                 Ok(bytes) => bytes,
-                // What is not read is named if it would have been read, or if it may hide anything.
+                // Files that are not read are named if kpx would use them, or if they may hide evidence.
                 Err(why) => {
                     if found.is_some()
                         || file.path.ends_with('/')
@@ -116,7 +116,7 @@ impl Reader {
                 }
                 Is(item) => by_node.entry(node).or_default().push((item, text)),
                 Log => {
-                    // kind has a file for each start of a container, the last one behind the others.
+                    // kind has a file for each start of a container, in order.
                     let folder =
                         |path: &str| path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
                     if kind == Tool::Kind {
@@ -234,7 +234,7 @@ fn node_name(folder: &str) -> String {
     }
 }
 
-/// Returns what the name of an archive says of its node or its time.
+/// Returns the node or the time in the name of an archive.
 fn identity(kind: Tool, name: &str) -> Option<String> {
     let plain = [".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip"]
         .iter()
@@ -257,7 +257,7 @@ fn identity(kind: Tool, name: &str) -> Option<String> {
     }
 }
 
-/// Returns what a command lists, so that a better listing of the same replaces it.
+/// Returns the subject of a command, so that a better listing of the same subject replaces it.
 fn subject(command: &Command) -> String {
     match command.iptables() {
         Some(of) => {
@@ -294,7 +294,8 @@ fn troubleshoot_commands(files: &[Other]) -> BTreeMap<String, Command> {
     commands
 }
 
-/// Takes what container runtimes and `oc` write before each line off a log: a time, and in files of a runtime the stream.
+/// Removes from each line of a log the prefix of container runtimes and `oc`: a time, and in files of a runtime the
+/// stream.
 fn plain_log(text: &str) -> String {
     let is_time = |word: &str| {
         word.len() >= 20

@@ -1,4 +1,4 @@
-//! The end of a row of `iptables -L`, behind the addresses: matches and the target's options, as `iptables-save` writes them.
+//! The end of a row of `iptables -L`, after the addresses: matches and the target's options, as `iptables-save` writes them.
 
 mod matches;
 mod targets;
@@ -18,7 +18,7 @@ pub(in crate::foreign) struct Extras {
     pub(super) goes: bool,
 }
 
-/// Reads `text`, behind a rule with target `target`. The error is what is not understood.
+/// Reads `text`, the end of a rule with target `target`. The error is the part that is not understood.
 pub(in crate::foreign) fn read(text: &str, target: &str) -> Result<Extras, String> {
     let mut reader = Reader {
         words: words(text),
@@ -84,7 +84,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
     words
 }
 
-/// Words with which something begins behind a comment.
+/// Words that may begin the text after a comment.
 const BEGINS: &[&str] = &[
     "tcp",
     "udp",

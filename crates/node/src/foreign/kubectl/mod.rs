@@ -40,20 +40,20 @@ pub(in crate::foreign) struct Objects {
 #[derive(Clone, Debug)]
 struct Object {
     value: Value,
-    /// Whether the object is as the API has it: tables and descriptions leave fields out.
+    /// Whether the object is complete, as in the API: tables and descriptions omit fields.
     is_whole: bool,
 }
 
 impl Object {
-    /// Returns the ports of a slice that the ports of the Service may lead to, if endpoints have port `number` and this protocol, if
-    /// it is shown.
+    /// Returns the ports of a slice to which the ports of the Service may lead, if endpoints have port `number` and, where shown,
+    /// this protocol.
     fn ports_to(&self, number: u64, shown: Option<&str>) -> Vec<Value> {
         let spec = self.value.get("spec");
         let of_spec = |key: &str| spec.and_then(|spec| spec.get(key));
         let selector = of_spec("selector").and_then(Value::as_object);
         let is_selected = selector.is_some_and(|labels| !labels.is_empty());
         let may_lead = |port: &&Value| match port.get("targetPort") {
-            // Whoever writes the endpoints of a Service without a selector chooses their port.
+            // The writer of the endpoints of a Service without a selector chooses their port.
             _ if !is_selected => true,
             Some(Value::Number(target)) => target.as_u64() == Some(number),
             Some(_) => true,
@@ -184,7 +184,7 @@ impl Objects {
         }
     }
 
-    /// Adds an object with its namespace and name, or with what tells it from others where its name is not shown.
+    /// Adds an object with its namespace and name, or with another distinguishing text if its name is not shown.
     fn add_as(&mut self, item: Item, key: (String, String), mut value: Value, is_whole: bool) {
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
@@ -285,8 +285,8 @@ impl Objects {
         true
     }
 
-    /// Ends the reading of a bundle: `in_part` if it has the objects of some namespaces, `is_all` if it has all objects of the
-    /// kinds that it has.
+    /// Ends the reading of a bundle: `in_part` if it has the objects of some namespaces, `is_all` if it has all objects of its
+    /// kinds.
     pub(in crate::foreign) fn finish(&mut self, in_part: bool, is_all: bool) {
         let has_endpoints = !self.endpoints.is_empty();
         if in_part {
@@ -370,7 +370,8 @@ impl Objects {
         values(Item::Pods).find_map(|((_, name), pod)| {
             let at = pod.pointer("/spec/nodeName").and_then(Value::as_str);
             let containers = pod.pointer("/spec/containers")?.as_array()?;
-            let is_its = |of: &&Value| of.get("name").and_then(Value::as_str) == Some("kube-proxy");
+            let is_its =
+                |value: &&Value| value.get("name").and_then(Value::as_str) == Some("kube-proxy");
             let container = containers
                 .iter()
                 .find(is_its)
@@ -399,7 +400,7 @@ impl Objects {
             .ok_or_else(|| "no objects of the API".to_owned())
     }
 
-    /// Keeps that `command` printed `first`, which is no object: a message.
+    /// Notes that `command` printed `first`, a message instead of an object.
     pub(in crate::foreign) fn unknown(&mut self, command: &Command, first: &str) {
         let is_all = command.has("-A") || command.has("--all-namespaces");
         let kinds = command.args.iter().flat_map(|arg| arg.split(','));
@@ -486,7 +487,7 @@ impl Objects {
         }
     }
 
-    /// Returns the addresses of pods, and the ports that Services lead to: what endpoints may be.
+    /// Returns the addresses of pods, and the ports that Services lead to: the possible endpoints.
     pub(in crate::foreign) fn endpoints(&self) -> BTreeSet<SocketAddr> {
         let values = |item: Item| {
             self.all
@@ -556,8 +557,8 @@ impl Objects {
         exact
     }
 
-    /// Tells the pods of tables that are in their node's network: they have an address of a Node, one of the node's `own`, or the same one
-    /// as others.
+    /// Marks the pods of tables that are in their node's network: they have an address of a Node, one of the node's `own`, or the same
+    /// address as others.
     fn tell_host_network(&mut self, own: &[Address]) {
         let nodes = self
             .all
@@ -573,8 +574,9 @@ impl Objects {
         let Some(pods) = self.all.get_mut(&Item::Pods) else {
             return;
         };
-        let address = |of: &Object| {
-            of.value
+        let address = |object: &Object| {
+            object
+                .value
                 .pointer("/status/podIP")?
                 .as_str()
                 .map(str::to_owned)
@@ -593,9 +595,8 @@ impl Objects {
         }
     }
 
-    /// Gives the ports of a Service whose names are not shown those of its slices, where only one can be meant; where several can,
-    /// and where slices do not show names and protocols, each port of the slices is that of each port of the Service that may lead
-    /// to it.
+    /// Gives unnamed ports of a Service the names of the ports of its slices, where only one fits. Where several fit, or where
+    /// slices do not show names and protocols, each port of the slices belongs to each port of the Service that may lead to it.
     fn name_ports(&mut self) {
         let mut services = self.all.remove(&Item::Services).unwrap_or_default();
         let slices = self.all.get_mut(&Item::EndpointSlices);
@@ -653,7 +654,7 @@ impl Objects {
             };
             let endpoints = value.get("endpoints").and_then(Value::as_array);
             let is_ready =
-                |of: &&Value| of.pointer("/conditions/ready") != Some(&Value::Bool(false));
+                |value: &&Value| value.pointer("/conditions/ready") != Some(&Value::Bool(false));
             let ready = endpoints.into_iter().flatten().filter(is_ready);
             let addresses = ready.filter_map(|endpoint| endpoint.get("addresses")?.as_array());
             let addresses = addresses.flatten().filter_map(Value::as_str);
@@ -665,7 +666,7 @@ impl Objects {
         by_address
     }
 
-    /// Returns the Endpoints objects whose ready addresses are not those of the slices, in words.
+    /// Returns the Endpoints objects whose ready addresses differ from the slices, in words.
     pub(in crate::foreign) fn contradicted(&self) -> Vec<String> {
         let sliced = self.sliced();
         let differing = self.endpoints.iter().filter_map(|endpoints| {

@@ -10,13 +10,13 @@ use super::super::rules::is_cut;
 use super::{Object, Objects};
 use crate::evidence::Item;
 
-/// What begins the mark of a namespace that is not shown.
+/// The beginning of the mark of a namespace that is not shown.
 const UNPLACED: char = '?';
 
 /// Types of Services.
 const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 
-/// What tables lose of long lists.
+/// The parts of long lists that tables omit.
 const FIRST_ONES: &str = "a table shows the first three endpoints";
 
 impl Objects {
@@ -81,7 +81,8 @@ impl Objects {
         }
     }
 
-    /// Returns the namespace of the rows that do not show it: that of the command, or a mark until [`Self::place`] finds it.
+    /// Returns the namespace of rows that do not show it: the namespace of the command, or a mark until [`Self::place`]
+    /// finds it.
     fn namespace_of(&mut self, command: Option<&Command>) -> String {
         let named = command.and_then(|command| command.option("-n", "--namespace"));
         named.map_or_else(
@@ -96,8 +97,8 @@ impl Objects {
         )
     }
 
-    /// Finds the namespaces that tables do not show: those of Services with the same cluster IP, of which `named` are those of rules with
-    /// namespace and name, or of the only objects of the same names. One that nothing shows is taken to be `default`.
+    /// Finds the namespaces that tables do not show: the namespaces of Services with the same cluster IP (`named` has the Services of
+    /// rules with namespace and name), or of the only objects of the same names. An unknown namespace counts as `default`.
     pub(in crate::foreign) fn place(&mut self, named: &BTreeSet<(IpAddr, String, String)>) {
         let text = |value: &Value, pointer: &str| {
             let text = value.pointer(pointer).and_then(Value::as_str);
@@ -136,7 +137,8 @@ impl Objects {
                     .insert(namespace.clone());
             }
         }
-        // A cluster IP is one Service's, so it says more than a name; names say more with the tables that are placed.
+        // A cluster IP belongs to one Service, so it is better evidence than a name; names are better evidence once
+        // other tables are placed.
         for by_names in [false, true] {
             for item in of_services {
                 let all = self.all.get(&item).into_iter().flatten();
@@ -304,7 +306,7 @@ impl Objects {
         let addresses = rest.iter().flat_map(|word| word.split(','));
         let endpoints = addresses.filter(|word| word.parse::<IpAddr>().is_ok());
         let endpoints: Vec<Value> = endpoints.map(|addr| json!({"addresses": [addr]})).collect();
-        // The name of the slice is that of the Service and five letters.
+        // The name of the slice is the Service's name and five letters.
         let service = name.rsplit_once('-').map_or(name, |(service, _)| service);
         self.lose(
             Item::EndpointSlices,
@@ -395,7 +397,7 @@ impl Objects {
         self.add(Item::DaemonSets, set, false);
     }
 
-    /// Adds a Node of which little is shown; `why` says what is not.
+    /// Adds a Node with few known fields; `why` names the missing ones.
     pub(in crate::foreign) fn node(
         &mut self,
         name: &str,

@@ -202,7 +202,7 @@ fn header(line: &str) -> Option<Columns> {
     })
 }
 
-/// Returns whether `line` is none of a listing's own: footers and warnings.
+/// Returns whether `line` does not belong to a listing: footers and warnings.
 fn is_noise(line: &str) -> bool {
     line.starts_with('#')
         || line.starts_with("===")

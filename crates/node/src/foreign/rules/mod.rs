@@ -26,7 +26,7 @@ pub(in crate::foreign) struct Rules {
     tables: BTreeMap<String, Table>,
     /// Whether a table that is not shown does not exist.
     all_tables: bool,
-    /// What the listings lose.
+    /// The parts that the listings lose.
     lost: BTreeSet<String>,
 }
 
@@ -46,7 +46,7 @@ struct Chain {
     is_whole: bool,
 }
 
-/// What the header of a chain's rows announces.
+/// The columns that the header of a chain's rows announces.
 #[derive(Clone, Copy, Debug)]
 struct Columns {
     number: bool,
@@ -124,7 +124,7 @@ pub fn is_target(name: &str) -> bool {
     ALL.contains(&name)
 }
 
-/// Returns whether a line cuts what is shown: an ellipsis, or the word of a viewer.
+/// Returns whether a line marks a cut: an ellipsis, or the word of a viewer.
 pub(in crate::foreign) fn is_cut(line: &str) -> bool {
     let line = line.trim().trim_matches(['[', ']', '<', '>', '(', ')']);
     matches!(
@@ -160,7 +160,7 @@ impl Rules {
         all.any(|chain| chain.name.starts_with("KUBE-S") && !chain.rules.is_empty())
     }
 
-    /// Adds chains of `table`. What is shown later wins, but for lists of Services, of which both are kept.
+    /// Adds chains of `table`. Later listings win, except for lists of Services, which are merged.
     fn add(&mut self, table: &str, chains: Vec<Chain>, is_whole: bool) {
         let of = self.tables.entry(table.to_owned()).or_default();
         if of.is_whole && is_whole {
@@ -207,8 +207,8 @@ impl Rules {
         }
     }
 
-    /// Adds the chains that are not shown and whose names prove what is in them: those of endpoints, of `endpoints`, and the
-    /// one that marks packets to masquerade.
+    /// Adds the chains that are not shown and whose names prove their rules: the chains of `endpoints`, and the one that
+    /// marks packets to masquerade.
     pub(in crate::foreign) fn infer(&mut self, endpoints: &BTreeSet<SocketAddr>) {
         let Some(nat) = self.tables.get_mut("nat") else {
             return;
@@ -431,7 +431,7 @@ fn hollow(chain: &mut Chain) {
         .insert(0, format!("-A {} -j {NOT_SHOWN}", chain.name));
 }
 
-/// Returns those of the `old` rules whose destinations the `new` ones do not have.
+/// Returns the `old` rules whose destinations the `new` ones do not have.
 fn earlier(old: &[String], new: &[String]) -> Vec<String> {
     let key = |rule: &String| -> Option<String> {
         let words: Vec<&str> = rule.split_whitespace().collect();

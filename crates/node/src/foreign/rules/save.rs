@@ -169,7 +169,7 @@ fn saved_rule(line: &str) -> Option<(String, &str, &str)> {
     let rest = rest.strip_prefix("-A ")?.trim_start();
     let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
     let (name, rule) = rest.split_at(end);
-    // What kpx's own reader refuses is no rule.
+    // A line that kpx's own parser refuses is no rule.
     let is_rule = !name.is_empty()
         && !name.starts_with('-')
         && !name.contains('"')

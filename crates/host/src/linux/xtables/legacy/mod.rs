@@ -80,8 +80,8 @@ pub(crate) fn chains(
     Ok(found)
 }
 
-/// Reads what the entries of each chain in the tables `names` do, the last of which is the policy, or the return of a
-/// user-defined chain; with the hook of a base chain. Blocks.
+/// Reads the actions of the entries of each chain in the tables `names`, with the hook of a base chain. The last entry
+/// is the policy, or the return of a user-defined chain. Blocks.
 pub(crate) fn rulings(
     item: Item,
     family: Family,
@@ -150,7 +150,7 @@ impl Table {
         let built_in = built_in(self.family.nft_name(), self.name);
         let all = chains.iter().map(|chain| {
             let hook = chain.base.map(|(hook, _)| hook);
-            let of_hook = |of: &&Name| of.base.as_ref().map(|base| base.hook) == hook;
+            let of_hook = |name: &&Name| name.base.as_ref().map(|base| base.hook) == hook;
             let name = Name {
                 family: LEGACY,
                 table: self.name.to_owned(),
@@ -267,7 +267,7 @@ impl Entry<'_> {
         })
     }
 
-    /// Appends the options for what `struct ipt_ip` or `struct ip6t_ip6` matches.
+    /// Appends the options for the matches in `struct ipt_ip` or `struct ip6t_ip6`.
     fn packet(&self, to: &mut String, family: Family) -> Result<(), Odd> {
         let (layout, fields) = (layout(family), self.fields);
         let inversions = fields.u8(layout.inverted)?;

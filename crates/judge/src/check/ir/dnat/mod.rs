@@ -71,7 +71,7 @@ fn dnats_to_cluster_ips(facts: &Facts<'_>) -> Verdict {
     }
     let services = Services::of(facts);
     for rule in rules {
-        // Whether kube-proxy's rules or this one take the packets is for IR16.
+        // IR16 reports if this rule takes packets before kube-proxy's rules do.
         if rule.matches.is_some_and(|addr| services.has(addr)) {
             continue;
         }

@@ -25,7 +25,7 @@ pub(super) struct Dnat {
     pub(super) targets: Vec<Destination>,
 }
 
-/// Where a DNAT leads.
+/// The destination of a DNAT.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Destination {
     pub(super) first: IpAddr,

@@ -35,7 +35,7 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
                 &verb[..verb.len() - 1]
             ),
         ),
-        // A firewall may close the node to the outside on purpose.
+        // A firewall may block clients outside on purpose.
         (false, _, true) if !rule.is_particular() => (
             Severity::Info,
             format!("the node's firewall {verb} traffic from outside to {services}"),

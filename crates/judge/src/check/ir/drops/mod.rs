@@ -1,8 +1,8 @@
 //! IR16: rules of other software that drop traffic to Services or send it elsewhere.
 //!
 //! The effect of a rule on a packet depends on every rule before it. So the check asks [`crate::proof`] for every packet of
-//! pods and of the node to cluster IPs, and traces one packet from outside to each other address: what a node refuses to some
-//! clients outside, it may refuse on purpose.
+//! pods and of the node to cluster IPs, and traces one packet from outside to each other address: a node may refuse some
+//! clients outside on purpose.
 
 mod finding;
 mod foreign;
@@ -35,7 +35,7 @@ use sources::Sources;
 /// Maximum of traced Service ports; those that a rule names come first.
 const MOST: usize = 1_000;
 
-/// Maximum of classes of packets from inside, of which 2,000 Services have 10,000; with more, packets are traced.
+/// Maximum number of classes of packets from inside (2,000 Services have 10,000); with more, packets are traced.
 const MOST_CLASSES: usize = 100_000;
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -72,12 +72,12 @@ pub(super) const CHECKS: &[Check] = &[Check {
     run: foreign_drops,
 }];
 
-/// What a rule does to a packet.
+/// The effect of a rule on a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Act {
     Drop,
     Reject,
-    /// It keeps it from kube-proxy's rules; whether the packet then ends at the node itself.
+    /// It makes the packet bypass kube-proxy's rules; whether the packet then ends at the node itself.
     Divert {
         to_host: bool,
     },

@@ -55,10 +55,10 @@ impl Sources {
     /// Returns the sources and destinations to trace for `port`.
     pub(super) fn flows(&self, port: &Port, family: Family) -> Vec<(&Source, SocketAddr)> {
         let mut flows = Vec::new();
-        let behind = |of: &Source| {
+        let behind = |source: &Source| {
             port.endpoints
                 .iter()
-                .any(|at| Some(at.addr.ip()) == of.addr)
+                .any(|at| Some(at.addr.ip()) == source.addr)
         };
         let pod = self.pods.iter().find(|pod| !behind(pod));
         let addresses = port

@@ -1,5 +1,4 @@
-//! `iptables-save` output of which a chain is read when it is first asked for: a trace visits a handful of tens of
-//! thousands.
+//! `iptables-save` output whose chains are parsed on first use: a trace visits a few of tens of thousands.
 
 use std::sync::OnceLock;
 
@@ -30,7 +29,7 @@ struct Found<'a> {
     last: usize,
 }
 
-/// Where a chain is.
+/// The place of a chain.
 #[derive(Debug)]
 struct Lines<'a> {
     name: &'a str,
@@ -52,7 +51,7 @@ struct Run<'a> {
 }
 
 impl<'a> Saved<'a> {
-    /// Finds the chains of `text`. A faulty rule is an error when its chain is asked for.
+    /// Finds the chains of `text`. A faulty rule is an error when its chain is first used.
     pub fn new(item: Item, text: &'a str) -> Result<Self, Gap> {
         let mut saved = Self {
             item,
@@ -167,7 +166,7 @@ impl<'a> Saved<'a> {
         self.read(lines).map(Some)
     }
 
-    /// Returns the chains of all tables whose names are `wanted`, but those that cannot be read.
+    /// Returns the readable chains of all tables whose names are `wanted`.
     pub fn chains(&self, wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &Chain<'a>> {
         let all = self.tables.iter().flat_map(|table| &table.chains);
         all.filter(move |lines| wanted(lines.name))

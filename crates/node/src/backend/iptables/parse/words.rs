@@ -92,7 +92,7 @@ pub(super) fn reach(words: &[Word<'_>]) -> usize {
         .unwrap_or(words.len())
 }
 
-/// Returns whether `words` end with a `!` that would invert what followed.
+/// Returns whether `words` end with a `!` that would invert later words.
 pub(super) fn ends_open(words: &[Word<'_>]) -> bool {
     let mut back = words.iter().rev().map(|word| word.raw);
     back.next() == Some("!")

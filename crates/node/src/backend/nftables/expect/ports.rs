@@ -157,7 +157,7 @@ impl Writer<'_> {
         self.rule(fw, vec![others, Statement::Verdict(Verdict::Drop)], None);
     }
 
-    /// Returns the rule by which a Service's chain marks what must be masqueraded, where it is not done in `services`.
+    /// Returns the rule by which a Service's chain marks packets to masquerade, where `services` does not.
     fn masquerade_internal(&self, port: &ServicePort) -> Option<Rule> {
         if self.state.has(Change::NftablesMasqueradeInServices) || !port.has_internal() {
             return None;

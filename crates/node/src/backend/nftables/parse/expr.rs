@@ -15,7 +15,7 @@ pub(super) fn statement(value: Value) -> Statement {
     let Some((kind, body)) = one else {
         return Statement::Other(value);
     };
-    // A copy is read, because what cannot be read is kept whole.
+    // A copy is read, because unreadable text is kept whole.
     let mut fields = body.as_object().cloned().unwrap_or_default();
     if let Some(read) = typed(kind, body, &mut fields) {
         return read;
@@ -33,7 +33,7 @@ pub(super) fn conditions(list: impl IntoIterator<Item = Value>) -> Vec<Statement
         .collect()
 }
 
-/// Returns whether the statement notes when it was last run.
+/// Returns whether the statement records when it last ran.
 fn is_last(statement: &Statement) -> bool {
     matches!(statement, Statement::Other(value) if value.get("last").is_some())
 }
@@ -135,7 +135,7 @@ fn verdict(value: &Value) -> Option<Verdict> {
     })
 }
 
-/// Reads what a map gives for a key.
+/// Reads the value of a map for a key.
 pub(super) fn datum(value: Value) -> Datum {
     match verdict(&value) {
         Some(verdict) => Datum::Verdict(verdict),
@@ -148,7 +148,7 @@ pub(super) fn compared(left: Expr, op: String, right: Expr, is_list: bool) -> St
     let right = match right {
         // `fib … oif 0`, whose index is a word in JSON.
         Expr::Word(word) if matches!(left, Expr::Fib { .. }) && word == "0" => Expr::Number(0),
-        // `tcp flags fin,syn / fin,syn`: both flags, and not one of them.
+        // `tcp flags fin,syn / fin,syn`: both flags, not only one.
         Expr::Set(flags) if is_list && op != "in" && of_tcp_flags(&left) => {
             let both = |left, right| Expr::Bits {
                 op: "|".to_owned(),
@@ -237,7 +237,8 @@ fn composed(kind: &str, body: &Value) -> Option<Expr> {
             data: part("data")?,
         },
         "|" | "&" | "^" | "<<" | ">>" => match items()?.as_slice() {
-            // Newer releases of nft print a chain of one operator as one list. Each operator nests what is before it.
+            // Newer releases of nft print a chain of one operator as one list. Each operator nests the expression
+            // before it.
             [first, rest @ ..] if (1..=DEEPEST).contains(&rest.len()) => {
                 rest.iter()
                     .fold(expr(first.clone()), |left, right| Expr::Bits {
@@ -265,7 +266,7 @@ fn set(body: &Value) -> Expr {
             [key, value] => Some((key, value)),
             _ => None,
         });
-    // Members are read only once: a second time at each level of nesting would double the time with every level.
+    // Members are read only once: a second time at each level would double the time per level.
     match pairs.collect::<Option<Vec<_>>>() {
         Some(pairs) if !pairs.is_empty() => {
             let pair = |(key, value): (&Value, &Value)| (expr(key.clone()), datum(value.clone()));

@@ -150,7 +150,7 @@ impl<'t> Reader<'t> {
                     set.elements = elements.map_err(|why| self.at_line(at, &why))?;
                 }
                 "limit" | "quota" | "ct" => set.run.push(rule::other(&mut Tokens::new(line))),
-                // `size`, `gc-interval`, `policy`, `auto-merge`, `counter`: how the kernel keeps it.
+                // `size`, `gc-interval`, `policy`, `auto-merge`, `counter`: storage options.
                 _ => {}
             }
         }
@@ -161,7 +161,7 @@ impl<'t> Reader<'t> {
         self.balanced(line).map(|_| ())
     }
 
-    /// Returns the next line with something on it, without its indentation and its number in the kernel's list.
+    /// Returns the next line that is not empty, without its indentation and its number in the kernel's list.
     fn next(&mut self) -> Option<&'t str> {
         while self.at < self.text.len() {
             let rest = &self.text[self.at..];
@@ -211,7 +211,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Returns `line` without its tabs. A blank behind them is kept: nft prints nothing for some statements of iptables.
+/// Returns `line` without its tabs. A blank after them is kept: nft prints nothing for some statements of iptables.
 fn outdented(line: &str) -> &str {
     if line.starts_with('\t') {
         line.trim_start_matches('\t')
@@ -255,7 +255,7 @@ fn base(line: &str, family: &str) -> Result<Base, String> {
         let rest = &line[line.find(word)? + word.len()..];
         Some(rest.split(';').next()?.trim())
     };
-    let word = |of: &str| Some(after(of)?.split(' ').next()?.to_owned());
+    let word = |text: &str| Some(after(text)?.split(' ').next()?.to_owned());
     let none = || format!("{line:?} has no hook");
     let priority = after(" priority ").ok_or_else(none)?;
     Ok(Base {
@@ -316,7 +316,7 @@ fn priority_of(text: &str, family: &str) -> Option<i32> {
     }
 }
 
-/// Returns the types of `a . b`; those of fields (`typeof ip daddr`) by their own names.
+/// Returns the types of `a . b`; types of fields (`typeof ip daddr`) have their own names.
 fn types(text: &str) -> Vec<String> {
     let name = |part: &str| match part {
         "ip saddr" | "ip daddr" => "ipv4_addr".to_owned(),

@@ -12,7 +12,8 @@ use super::words as list;
 /// The burst of a limit that nft omits in one release, and prints in another.
 const DEFAULT_BURST: &str = " burst 5 packets";
 
-/// Returns the statement that the model keeps as `text`, without what nft prints in one form only and what traffic changes.
+/// Returns the statement that the model keeps as `text`, without parts that only one form of nft prints, and without
+/// counts.
 pub(super) fn kept(kind: &str, text: &str) -> Statement {
     let text = text.replace(DEFAULT_BURST, "");
     let text = match text.split_once(" used ") {

@@ -8,7 +8,7 @@ use super::tokens::{Token, Tokens};
 use super::value::{bits, constant, expr, literal, operand, selector, verdict};
 use super::{braces, quoted, seconds};
 
-/// What may begin a statement: where one that is not understood ends at the latest.
+/// Words that may begin a statement: an unknown statement ends there at the latest.
 const STARTS: &[&str] = &[
     "accept",
     "continue",
@@ -42,7 +42,7 @@ fn within<'t>(line: &'t str, family: &str, depth: usize) -> (Rule, Tokens<'t>) {
         Some((line, handle)) => (line, handle.trim().parse().ok()),
         None => (line, None),
     };
-    // A comment comes last, and may contain what looks like a statement.
+    // A comment comes last, and may contain text that looks like a statement.
     let (line, comment) = match line.find(" comment \"") {
         Some(at) if line.ends_with('"') => (&line[..at], quoted(&line[at..])),
         _ => (line, None),
@@ -152,7 +152,7 @@ fn queue(tokens: &mut Tokens<'_>) -> Statement {
     while let Some(token) = tokens.next() {
         match token {
             Token::Word("bypass") => bypass = true,
-            Token::Word(word) if word.starts_with(|of: char| of.is_ascii_digit()) => number = word,
+            Token::Word(word) if word.starts_with(|c: char| c.is_ascii_digit()) => number = word,
             Token::Word(_) | Token::Quoted(_) | Token::Mark(_) | Token::Nothing => {}
         }
     }
@@ -180,7 +180,7 @@ fn extension(tokens: &mut Tokens<'_>) -> Option<Statement> {
     })
 }
 
-/// Reads what follows what is looked at: `vmap`, `set`, or a comparison.
+/// Reads the operator and the right side: `vmap`, `set`, or a comparison.
 fn relation(tokens: &mut Tokens<'_>, left: Expr) -> Option<Statement> {
     let key = behind(tokens, left)?;
     if tokens.take("vmap") {
@@ -223,7 +223,7 @@ fn relation(tokens: &mut Tokens<'_>, left: Expr) -> Option<Statement> {
     Some(compared(key, op.to_owned(), right, !listed))
 }
 
-/// Whether what is looked at is a set of flags, of which one is tested for.
+/// Whether the left side is a set of flags, one of which must be set.
 fn has_flags(key: &Expr) -> bool {
     match key {
         Expr::Ct { key, .. } => matches!(key.as_str(), "state" | "status" | "label" | "event"),

@@ -27,7 +27,7 @@ pub(super) struct Tokens<'t> {
     pub(super) too_deep: bool,
     /// The family of the table.
     pub(super) family: String,
-    /// Chains without a name that were read on the way.
+    /// Anonymous chains that were read so far.
     pub(super) blocks: Vec<Chain>,
 }
 
@@ -96,7 +96,7 @@ impl<'t> Tokens<'t> {
         }
     }
 
-    /// Cuts the next piece, a word, in two behind its first `at` bytes.
+    /// Cuts the next piece, a word, in two after its first `at` bytes.
     pub(super) fn cut(&mut self, at: usize) {
         if let Some(&(Token::Word(word), start, end)) = self.all.get(self.at)
             && let Some((first, last)) = word.split_at_checked(at)
@@ -132,7 +132,7 @@ impl<'t> Tokens<'t> {
         self.ahead(0)
     }
 
-    /// Returns the piece `by` places behind the next.
+    /// Returns the piece `by` places after the next.
     pub(super) fn ahead(&self, by: usize) -> Option<Token<'t>> {
         self.all.get(self.at + by).map(|&(token, ..)| token)
     }
@@ -195,7 +195,7 @@ impl<'t> Tokens<'t> {
         Ok(())
     }
 
-    /// Returns where reading is, to come back to.
+    /// Returns the current position, to return to it.
     pub(super) fn place(&self) -> usize {
         self.at
     }
@@ -205,7 +205,7 @@ impl<'t> Tokens<'t> {
         self.at = place;
     }
 
-    /// Returns the text from `place` to where reading is.
+    /// Returns the text from `place` to the current position.
     pub(super) fn since(&self, place: usize) -> &'t str {
         match (self.all.get(place), self.at.checked_sub(1)) {
             (Some(&(_, start, _)), Some(last)) if last >= place => {

@@ -27,13 +27,13 @@ const BARE_META: &[&str] = &[
     "skuid",
 ];
 
-/// What begins a header field.
+/// The beginning of a header field.
 const HEADERS: &[&str] = &[
     "ah", "arp", "comp", "dccp", "esp", "ether", "gre", "icmp", "icmpv6", "igmp", "ip", "ip6",
     "sctp", "tcp", "th", "udp", "udplite", "vlan",
 ];
 
-/// What a match may ask of a connection.
+/// Fields of a connection that a match may read.
 const CT_KEYS: &[&str] = &[
     "avgpkt",
     "bytes",
@@ -55,7 +55,7 @@ const CT_KEYS: &[&str] = &[
     "zone",
 ];
 
-/// Reads what is looked at, computed from, or written: terms joined by ` . `, then `map`.
+/// Reads an expression: terms joined by ` . `, then `map`.
 pub(super) fn expr(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let mut parts = vec![term(tokens)?];
     while tokens.take(".") {
@@ -85,7 +85,7 @@ fn term(tokens: &mut Tokens<'_>) -> Option<Expr> {
     bits(tokens, first, operand)
 }
 
-/// Reads the operators and operands behind `left`. Each operator nests what is before it.
+/// Reads the operators and operands behind `left`. Each operator nests the expression before it.
 pub(super) fn bits(
     tokens: &mut Tokens<'_>,
     left: Expr,
@@ -114,7 +114,7 @@ fn bit_operator(word: &str) -> Option<&'static str> {
     })
 }
 
-/// Reads something that a packet has, or a constant.
+/// Reads a field of a packet, or a constant.
 pub(super) fn operand(tokens: &mut Tokens<'_>) -> Option<Expr> {
     match selector(tokens) {
         Some(read) => Some(read),
@@ -122,7 +122,7 @@ pub(super) fn operand(tokens: &mut Tokens<'_>) -> Option<Expr> {
     }
 }
 
-/// Reads something that a packet or its connection has; takes nothing if there is none.
+/// Reads a field of a packet or its connection; takes nothing if there is none.
 pub(super) fn selector(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let place = tokens.place();
     let read = selected(tokens);
@@ -245,7 +245,7 @@ fn number_after(tokens: &mut Tokens<'_>, word: &str) -> Option<u32> {
     }
 }
 
-/// Reads what something is compared with: constants, joined by ` . `, commas or bit operators; a set; a map.
+/// Reads the right side of a comparison: constants, joined by ` . `, commas or bit operators; a set; a map.
 pub(super) fn literal(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let first = plain(tokens)?;
     if matches!(tokens.peek(), Some(Token::Mark(","))) {
