@@ -138,7 +138,7 @@ SY01\t'The kernel forwards packets between links'
 SY08\t'NodePorts work on localhost, which cannot be reached from outside'
 SY09\t'Tunnels between nodes have no strict reverse path filter'
 SY10\t'Packets that conntrack considers invalid are harmless'
-SY12\t'Clients on the node have enough ports, and none that is a NodePort'
+SY12\t'Clients on the node have enough ports, and none of them is a NodePort'
 SY17\t'The kernel does not compare the timestamps of clients behind one address'
 IB01\t'Only one iptables backend contains kube-proxy\'s rules'
 IB02\t'kube-proxy, the kubelet and the node\'s tools use one iptables backend'
@@ -325,7 +325,7 @@ SY01\t'The kernel forwards packets between links'
 SY08\t'NodePorts work on localhost, which cannot be reached from outside'
 SY09\t'Tunnels between nodes have no strict reverse path filter'
 SY10\t'Packets that conntrack considers invalid are harmless'
-SY12\t'Clients on the node have enough ports, and none that is a NodePort'
+SY12\t'Clients on the node have enough ports, and none of them is a NodePort'
 SY17\t'The kernel does not compare the timestamps of clients behind one address'
 IB01\t'Only one iptables backend contains kube-proxy\'s rules'
 IB02\t'kube-proxy, the kubelet and the node\'s tools use one iptables backend'
@@ -490,7 +490,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l timeout -d 'Limit the time of each read' -r
-complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l all-nodes -d 'Run on all nodes of the cluster'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l ascii -d 'Print ASCII characters only'
@@ -563,7 +563,7 @@ never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l env -d 'List the Service\'s variables in a container'
-complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l all-nodes -d 'Run on all nodes of the cluster'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l ascii -d 'Print ASCII characters only'
@@ -602,7 +602,7 @@ never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l packets -d 'Compare the fate of every packet instead of rules'
-complete -c kpx -n "__fish_kpx_using_subcommand diff" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l all-nodes -d 'Run on all nodes of the cluster'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l ascii -d 'Print ASCII characters only'
@@ -637,7 +637,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l pager -d 'Show long
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l redact -d 'Replace names and addresses; omit secrets'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l script -d 'Print a shell script that records a bundle'
-complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l all-nodes -d 'Run on all nodes of the cluster'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l ascii -d 'Print ASCII characters only'
@@ -670,7 +670,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l timeout -d 'Limit the time of each read' -r
-complete -c kpx -n "__fish_kpx_using_subcommand report" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l all-nodes -d 'Run on all nodes of the cluster'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l ascii -d 'Print ASCII characters only'
@@ -705,7 +705,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l timeout -d 'Limit the time of each read' -r
-complete -c kpx -n "__fish_kpx_using_subcommand show" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l all-nodes -d 'Run on all nodes of the cluster'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l ascii -d 'Print ASCII characters only'
@@ -815,7 +815,7 @@ SY01\t'The kernel forwards packets between links'
 SY08\t'NodePorts work on localhost, which cannot be reached from outside'
 SY09\t'Tunnels between nodes have no strict reverse path filter'
 SY10\t'Packets that conntrack considers invalid are harmless'
-SY12\t'Clients on the node have enough ports, and none that is a NodePort'
+SY12\t'Clients on the node have enough ports, and none of them is a NodePort'
 SY17\t'The kernel does not compare the timestamps of clients behind one address'
 IB01\t'Only one iptables backend contains kube-proxy\'s rules'
 IB02\t'kube-proxy, the kubelet and the node\'s tools use one iptables backend'
@@ -1002,7 +1002,7 @@ SY01\t'The kernel forwards packets between links'
 SY08\t'NodePorts work on localhost, which cannot be reached from outside'
 SY09\t'Tunnels between nodes have no strict reverse path filter'
 SY10\t'Packets that conntrack considers invalid are harmless'
-SY12\t'Clients on the node have enough ports, and none that is a NodePort'
+SY12\t'Clients on the node have enough ports, and none of them is a NodePort'
 SY17\t'The kernel does not compare the timestamps of clients behind one address'
 IB01\t'Only one iptables backend contains kube-proxy\'s rules'
 IB02\t'kube-proxy, the kubelet and the node\'s tools use one iptables backend'
@@ -1232,7 +1232,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s q -l quiet -d 'Print res
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s n -l namespace -d 'Find the Service in this namespace' -r
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Trace from an IP, a POD, host or external' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Trace from this client only: IP, POD, host or external' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'Use this protocol: tcp, udp, sctp, or icmp for a ping' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mark -d 'Trace a packet that enters with this mark' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mode -d 'Trace the rules that this mode would have' -r -f -a "iptables\t'KUBE-* chains and rules'
@@ -1271,7 +1271,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -l pager -d 'Show long pa
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l timeout -d 'Limit the time of each read' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l established -d 'Trace a later packet of an established connection'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l probe -d 'Open one real connection and report its backend'
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l all-nodes -d 'Run on all nodes of the cluster'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l ascii -d 'Print ASCII characters only'
@@ -1280,7 +1280,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -s q -l quiet -d 'Print r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s n -l namespace -d 'Find the Service in this namespace' -r
-complete -c kpx -n "__fish_kpx_using_subcommand why" -l source -d 'Trace from an IP, a POD, host or external' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l source -d 'Trace from this client only: IP, POD, host or external' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l probe -d 'Open one real connection to each port' -r -f -a "host\t'The node'
 pod\t'A new pod on the node'"
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s l -l selector -d 'Read the nodes with these labels' -r
@@ -1311,7 +1311,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l timeout -d 'Limit the time of each read' -r
-complete -c kpx -n "__fish_kpx_using_subcommand why" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l all-nodes -d 'Run on all nodes of the cluster'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l ascii -d 'Print ASCII characters only'
@@ -1391,7 +1391,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l timeout -d 'Limit 
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l load -d 'Load the modules that the mode needs, and test them'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l persist -d 'Load the modules at every boot'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s y -l yes -d 'Do not ask for confirmation'
-complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l all-nodes -d 'Run on all nodes of the cluster'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l ascii -d 'Print ASCII characters only'
@@ -1408,7 +1408,7 @@ ipvs\t'virtual and real servers'
 link\t'kube-ipvs0 and its addresses'
 nftables\t'the nftables table'
 sysctl\t'kernel settings'
-conntrack\t'connections that no endpoint answers; only if named'"
+conntrack\t'conntrack entries of dead endpoints; only if named'"
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l cleanup -d 'Remove the leftovers of this mode instead' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'
@@ -1444,7 +1444,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-drain -d 'Delet
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l watch -d 'Serve the node in place of kube-proxy; needs --apply'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l apply -d 'Apply the plan, after confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s y -l yes -d 'Do not ask for confirmation'
-complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l all-nodes -d 'Read all nodes, and show what differs'
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l all-nodes -d 'Run on all nodes of the cluster'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l ascii -d 'Print ASCII characters only'

@@ -333,7 +333,7 @@ async fn a_list_of_those_who_may_is_kept() {
         &dir,
         "[0:0] -A FORWARD -m set ! --match-set trusted src -j DROP\n",
     );
-    let words = ["add the address to it", "ipset list trusted"];
+    let words = ["add the address to the set", "ipset list trusted"];
     says(&dir, "demo/edge:http", "partly", &words).await;
 
     // A ban of one pod.

@@ -398,7 +398,7 @@ async fn a_link_of_the_nodes_own_beside_that_of_the_pod_reaches_it() {
         );
         dir
     };
-    let words = "takes no packets from the node itself";
+    let words = "accepts no packets from the node itself";
     for shim in [false, true] {
         let dir = edited(shim);
         let answer = answer(dir.path().to_str().unwrap(), "demo/edge:http")

@@ -806,7 +806,7 @@ async fn pods_of_this_node_are_its_own_whatever_ranges_other_nodes_have() {
     });
     let words = [
         "have the same range of pods, 10.244.1.0/24",
-        "range of its own",
+        "its own range",
     ];
     says(&dir, "demo/web:http", "unknown", &words).await;
 }

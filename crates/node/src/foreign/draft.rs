@@ -15,6 +15,8 @@ use crate::words::number_of;
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) rules: BTreeMap<(&'static str, Family), rules::Rules>,
+    /// Whether the tool without a suffix uses the nft back end, as the header of its listing says.
+    pub(super) default_is_nft: bool,
     pub(super) servers: ipvs::Servers,
     pub(super) sets: sets::Sets,
     pub(super) texts: BTreeMap<Item, (String, Option<String>)>,
@@ -81,10 +83,12 @@ impl Draft {
                 if line.contains("legacy-save") {
                     Some("legacy")
                 } else {
-                    line.contains("(nf_tables)").then_some("nft")
+                    None
                 }
             })
         });
+        self.default_is_nft |=
+            backend.is_none() && header.is_some_and(|line| line.contains("(nf_tables)"));
         let rules = self
             .rules
             .entry((backend.unwrap_or_default(), family))
@@ -228,6 +232,11 @@ impl Draft {
         candidates: &BTreeSet<std::net::SocketAddr>,
     ) {
         for family in Family::BOTH {
+            // `iptables-save` and `iptables-nft-save` then list the same rules.
+            let has_default = self.rules.contains_key(&("", family));
+            if self.default_is_nft && has_default {
+                self.rules.remove(&("nft", family));
+            }
             // The back end in use is the one with kube-proxy's rules, where several are shown.
             let mut all: Vec<(&'static str, rules::Rules)> = ["", "nft", "legacy"]
                 .into_iter()

@@ -343,6 +343,9 @@ fn does(kind: &str, options: &Map<String, Value>) -> Does {
 /// Kinds of actions that neither drop nor change packets by themselves: later actions decide.
 const HARMLESS: &[&str] = &["gact", "police", "sample", "simple", "skbedit"];
 
+/// Bytes per second below which even a few connections are slower than their clients wait.
+const SLOW: u64 = 8_000;
+
 /// Returns what an action does.
 fn one(action: &Map<String, Value>) -> Does {
     let kind = text(action, "kind").unwrap_or_default();
@@ -366,7 +369,10 @@ fn one(action: &Map<String, Value>) -> Does {
     }
     match control {
         // Only above its rate, like a full queue.
-        "drop" | "shot" if kind == "police" => Does::Nothing,
+        "drop" | "shot" if kind == "police" => match action.get("rate").and_then(Value::as_u64) {
+            Some(rate) if rate < SLOW => other(&format!("beyond {rate} bytes/s")),
+            _ => Does::Nothing,
+        },
         _ if kind != "mirred" && !HARMLESS.contains(&kind) => other(control),
         "drop" | "shot" => Does::Drop,
         "continue" | "pipe" | "reclassify" => Does::Nothing,
@@ -397,6 +403,8 @@ mod tests {
         {"dev":"veth0","hook":"ingress","filters":[
             {"protocol":"all","pref":1,"kind":"u32","chain":0,"options":{"fh":"800::800","match":{"value":"0","mask":"0","offmask":"","off":0},"actions":[{"order":1,"kind":"mirred","mirred_action":"redirect","direction":"egress","to_dev":"bwp1","control_action":{"type":"stolen"}}]}},
             {"protocol":"all","pref":2,"kind":"matchall","chain":0,"options":{"actions":[{"kind":"skbedit","control_action":{"type":"pipe"}},{"kind":"mirred","mirred_action":"mirror","to_dev":"d1","control_action":{"type":"pipe"}}]}},
+            {"protocol":"all","pref":4,"kind":"matchall","chain":0,"options":{"actions":[{"kind":"police","control_action":{"type":"drop"},"rate":1000}]}},
+            {"protocol":"all","pref":5,"kind":"matchall","chain":0,"options":{"actions":[{"kind":"police","control_action":{"type":"drop"},"rate":125000}]}},
             {"protocol":"all","pref":3,"kind":"u32","chain":0,"options":{"match":[{"value":"a010000","mask":"ffff0000","offmask":"","off":12}],"actions":[{"kind":"gact","control_action":{"type":"pass"},"prob":{"random_type":"netrand"}}]}}]}]}"#;
 
     #[test]
@@ -435,6 +443,8 @@ mod tests {
                 "ingress protocol all pref 1 u32: Redirect(\"bwp1\"), others true",
                 "ingress protocol all pref 2 matchall: Nothing, others false",
                 "ingress protocol all pref 3 u32: Other(\"action gact by chance\"), others false",
+                "ingress protocol all pref 4 matchall: Other(\"action police beyond 1000 bytes/s\"), others false",
+                "ingress protocol all pref 5 matchall: Nothing, others false",
             ]
         );
         let keys = &tc.filters["eth0"][1].keys;
