@@ -19,7 +19,7 @@ use super::stage;
 use error::{StageError, done, is_moved};
 use kpx_judge::bridge::Lease;
 use kpx_judge::plan::Plan;
-use kpx_node::action::Action;
+use kpx_node::action::{Action, KubeCommand, names_unpulled};
 use kpx_node::apply;
 use kpx_node::backend::Mode;
 use kpx_node::cluster::Pod;
@@ -347,11 +347,16 @@ impl<N: MigrationNode> Engine<'_, N> {
             let lease = Lease::of(self.limits.lease);
             stage::plan(progress, stage, &evidence, name, &own, &lease)
         };
-        let plan = plan.map_err(|error| StageError::Unplanned { stage, error })?;
+        let mut plan = plan.map_err(|error| StageError::Unplanned { stage, error })?;
+        if progress.why.as_deref().is_some_and(names_unpulled) && progress.leg == Leg::Back {
+            expect_unpulled(&mut plan);
+        }
         // An external change of the configuration is planned without a look at the node.
         let known = matches!(stage, Stage::Build | Stage::Configure)
             && progress.leg == Leg::There
             && !external;
+        // An earlier run began it.
+        let resumed = progress.begun;
         let entry = Entry::Stage {
             at: self.node.now(),
             leg: progress.leg,
@@ -366,7 +371,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             Stage::Backup => done(stage, self.node.backup().await),
             Stage::Drain => self.drain(progress, name).await,
             Stage::Evict => self.evict(&plan).await,
-            Stage::Verify | Stage::Recheck => self.verify(progress, stage, name).await,
+            Stage::Verify | Stage::Recheck => self.verify(progress, stage, name, resumed).await,
             Stage::BridgeUp => {
                 // The guard starts first: it keeps the bridge if kpx is killed right after the load.
                 done(stage, self.node.guard(progress.served()).await)?;
@@ -430,6 +435,18 @@ impl<N: MigrationNode> Engine<'_, N> {
             notes.push(error.to_string());
         }
         Ok(notes)
+    }
+}
+
+/// Lets waits for kube-proxy in `plan` end as soon as its image cannot be pulled.
+fn expect_unpulled(plan: &mut Plan) {
+    for step in &mut plan.steps {
+        if let Action::Kube {
+            command: KubeCommand::AwaitProxy { unpulled, .. },
+        } = &mut step.action
+        {
+            *unpulled = true;
+        }
     }
 }
 

@@ -24,11 +24,13 @@ use crate::report::plan::CONNECTIONS;
 use kpx_host::clock::{self, Interrupts};
 use kpx_host::{Journal, Journals, LiveCluster};
 use kpx_migrate::engine::{Ended, Engine, Event, Limits};
+use kpx_migrate::gates::SET_BACK;
 use kpx_migrate::journal::{self, Entry, MigrationState};
 use kpx_migrate::known;
 use kpx_migrate::loss::ObservedLoss;
 use kpx_migrate::migration::{Leg, Stage};
 use kpx_migrate::wire::Outcome;
+use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, Item};
 
 pub(in crate::command) async fn run(
@@ -210,7 +212,7 @@ pub(super) async fn go_on(
         journal,
         folder,
         state.migration.clone(),
-        args.lease,
+        args.lease(),
     );
     let limits = Limits {
         configured: matches!(
@@ -361,13 +363,26 @@ pub(super) async fn run_engine(
     Ok(outcome(session, state, ended, requested))
 }
 
+/// Returns whether a migration ended because somebody set the configuration back.
+pub(super) fn is_set_back(why: Option<&str>) -> bool {
+    why.is_some_and(|why| why.contains(SET_BACK))
+}
+
+/// Returns how to migrate where another program writes the configuration.
+pub(super) fn at_its_source(to: Mode) -> String {
+    format!(
+        "the mode has to be changed at its source: `kpx migrate prepare --to {to}` on each node, then commit the mode there, then restart \
+         kube-proxy and run `kpx migrate finish`, node by node"
+    )
+}
+
 pub(super) fn limits(args: &ContinueArgs) -> Limits {
     Limits {
-        confirm: args.confirm_timeout,
-        drain: args.drain_timeout,
+        confirm: args.confirm(),
+        drain: args.drain(),
         accept_loss: args.drops_connections(),
         configured: false,
-        lease: args.lease,
+        lease: args.lease(),
     }
 }
 
@@ -400,8 +415,14 @@ fn outcome(
         let back = identity::migrate_command(session, "rollback");
         result.next = result.next.take().map(|next| format!("{next}, or {back}"));
     }
-    result.notes.clone_from(&state.notes);
-    if matches!(outcome, Outcome::Reverted | Outcome::Stopped) {
+    if outcome == Outcome::Reverted && is_set_back(state.why.as_deref()) {
+        let to = state.migration.to();
+        let part = format!("prepare --to {to}");
+        result.next = Some(identity::migrate_command(session, &part));
+        result.notes.push(at_its_source(to));
+    }
+    result.notes.extend(state.notes.iter().cloned());
+    if matches!(outcome, Outcome::Reverted | Outcome::Stopped) && state.was_configured() {
         result.notes.push(CONNECTIONS.to_owned());
     }
     report

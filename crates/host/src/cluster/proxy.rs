@@ -9,7 +9,7 @@ use super::exec::PODS;
 use super::patience::Requester;
 use super::refusal::{Refusal, RequestError};
 use super::session::{Session, quote};
-use kpx_node::action::PROXY_LABEL;
+use kpx_node::action::{PROXY_LABEL, names_unpulled};
 use kpx_node::apply::StepError;
 use kpx_node::cluster::Pod;
 use kpx_node::cluster::pod::{self, Restarts};
@@ -22,12 +22,14 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Number of log lines to read for the last one that is not empty.
 const LAST_LINES: u32 = 5;
 
-/// Waits until the kube-proxy pod on `node` that is not in `after` is ready.
+/// Waits until the kube-proxy pod on `node` that is not in `after` is ready. With `unpulled`, an image that cannot be pulled ends the
+/// wait.
 pub(super) async fn wait(
     way: Requester<'_>,
     node: &str,
     after: &[String],
     limit: Duration,
+    unpulled: bool,
 ) -> Result<(), StepError> {
     let (session, end) = (way.session, Instant::now() + limit);
     let mut pause = FIRST;
@@ -36,6 +38,11 @@ pub(super) async fn wait(
         let seen = match look(way, end, node, after, &mut restarts).await {
             Ok(PodState::Ready) => return Ok(()),
             Ok(PodState::Lost(why)) => return Err(StepError::Refused(why)),
+            Ok(PodState::Waits(why)) if unpulled && names_unpulled(&why) => {
+                return Err(StepError::Refused(format!(
+                    "kube-proxy on node {node} does not start: {why}"
+                )));
+            }
             Ok(PodState::Waits(why)) => why,
             Err(trouble) if trouble.is_passing() => refused(session, trouble).to_string(),
             Err(trouble) => return Err(refused(session, trouble)),
