@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::World;
-use crate::fake_api::{Fault, Key, What};
+use crate::fake_api::{Fate, Fault, Key, What};
 
 /// Changes the mode in the configuration.
 fn set_mode(from: &str, to: &str) -> What {
@@ -121,23 +121,20 @@ async fn resume_has_limits_of_its_own() {
 
 #[tokio::test]
 async fn a_configuration_that_is_set_back_ends_the_wait_at_once() {
-    for (start, kept) in [("kpx-finish", true), ("kpx-check", false)] {
+    for starts_before in [true, false] {
         let world = World::new();
         let text = world.api.config();
-        let slow = Duration::from_secs(20);
         let back = set_mode("iptables", "ipvs");
-        if kept {
-            let all = &world.nodes.slow;
-            let job = "worker1 finish".to_owned();
-            all.lock().unwrap().insert(job, slow);
-            world.api.fault(creates(start, back).times(1));
+        if starts_before {
+            world.nodes.fates("worker1 finish", &[Fate::Ready]);
+            world.api.fault(creates("kpx-finish", back).times(1));
         } else {
             // kube-proxy starts with it.
             world.api.fault(Fault::of("delete", "pods", back).starting("kube-proxy").times(1));
         }
         let began = Instant::now();
         let ran = world.all(&[]).await;
-        assert!(began.elapsed() < slow, "{ran}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{ran}");
         assert_eq!(ran.code, 4, "{ran}");
         for tells in [
             "has mode ipvs, not iptables, again: another program, such as GitOps, set it back",

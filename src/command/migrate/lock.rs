@@ -138,8 +138,8 @@ pub(super) async fn refuse_beside_another(session: &Session) -> Result<Option<St
         lease::object(),
         session.host.timeout,
     );
-    let asked = select(pin!(live.object(&object)), pin!(clock::pause(limit))).await;
-    let found = match asked {
+    let asked = pin!(live.object(&object));
+    let found = match select(asked, pin!(clock::pause(limit))).await {
         Either::Left((Ok(found), _)) => found,
         Either::Left((Err(error), _)) => return unasked(&error.to_string()),
         Either::Right(_) => {

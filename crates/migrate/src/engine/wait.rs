@@ -11,7 +11,7 @@ use crate::migration::{Leg, Stage};
 use crate::probes::{self, Answerer, Unanswered};
 use crate::stage;
 use kpx_judge::bridge::Lease;
-use kpx_judge::plan::{self, ConfigSource};
+use kpx_judge::plan::{self, ConfigSource, Place};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::pod::{CrashLoop, Restarts};
 use kpx_node::evidence::Time;
@@ -158,6 +158,10 @@ impl<N: MigrationNode> Engine<'_, N> {
         let evidence = self.node.read(plan::CONFIG_NEEDS).await;
         let node = NodeSnapshot::new(&evidence).called(Some(name));
         let store = ConfigSource::find(&node, name).ok()?;
+        // Other places have no text of its own.
+        if !matches!(store.place(), Place::ConfigMap { .. } | Place::File(_)) {
+            return None;
+        }
         gates::set_back(
             &store.place().to_string(),
             store.text(),

@@ -9,7 +9,6 @@ use crate::render::{Page, Report as _, Style};
 use kpx_judge::plan::Consent;
 use kpx_migrate::journal::Took;
 use kpx_migrate::migration::{Migration, Strategy};
-use kpx_node::backend::Mode;
 use kpx_node::cluster::edit::Fields;
 use kpx_node::evidence::Time;
 
