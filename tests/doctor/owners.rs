@@ -38,8 +38,14 @@ fn clean_up(evidence: &Evidence) -> Vec<String> {
 #[test]
 fn a_table_of_another_program_blocks_the_switch_and_is_not_kpx_s_to_delete() {
     for (head, tells) in [
-        ("{ # progname nft\n\tflags owner\n", "nft owns the table (flag owner)"),
-        ("{\n\tflags owner\n", "another program owns the table (flag owner)"),
+        (
+            "{ # progname nft\n\tflags owner\n",
+            "nft owns the table (flag owner)",
+        ),
+        (
+            "{\n\tflags owner\n",
+            "another program owns the table (flag owner)",
+        ),
         (
             "{\n\tcomment \"sets of a scanner\"\n",
             "by its comment \"sets of a scanner\"",

@@ -59,7 +59,10 @@ async fn a_configuration_that_somebody_else_set_first_is_rolled_back() {
     world.nodes.fail("worker1 finish", "no ip_vs");
     let ran = world.all(&[]).await;
     assert_eq!(ran.code, 4, "{ran}");
-    assert!(ran.out.contains("rolled back 3 nodes to mode ipvs"), "{ran}");
+    assert!(
+        ran.out.contains("rolled back 3 nodes to mode ipvs"),
+        "{ran}"
+    );
     assert_eq!(world.api.config(), text);
     assert_eq!(world.modes(), ["ipvs"; 3]);
 }
@@ -78,7 +81,9 @@ async fn a_kube_proxy_that_started_with_the_wrong_mode_is_restarted_when_that_is
     let ran = world.kpx(&rollback).await;
     assert_eq!(ran.code, 4, "{ran}");
     assert_eq!(world.nodes.mode("control1"), "iptables");
-    world.api.reconfigure("mode: \"iptables\"", "mode: \"ipvs\"");
+    world
+        .api
+        .reconfigure("mode: \"iptables\"", "mode: \"ipvs\"");
     world.nodes.failing.lock().unwrap().clear();
     let ran = world
         .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
@@ -130,7 +135,11 @@ async fn a_configuration_that_is_set_back_ends_the_wait_at_once() {
             world.api.fault(creates("kpx-finish", back).times(1));
         } else {
             // kube-proxy starts with it.
-            world.api.fault(Fault::of("delete", "pods", back).starting("kube-proxy").times(1));
+            world.api.fault(
+                Fault::of("delete", "pods", back)
+                    .starting("kube-proxy")
+                    .times(1),
+            );
         }
         let began = Instant::now();
         let ran = world.all(&[]).await;
@@ -153,7 +162,9 @@ async fn a_configuration_that_is_set_back_ends_the_wait_at_once() {
 async fn nodes_that_do_not_run_in_the_configured_mode_yet_are_moved() {
     let world = World::new();
     // kpx on worker1 has moved it, and changed the configuration for all.
-    world.api.reconfigure("mode: \"ipvs\"", "mode: \"iptables\"");
+    world
+        .api
+        .reconfigure("mode: \"ipvs\"", "mode: \"iptables\"");
     let mut modes = world.nodes.modes.lock().unwrap();
     modes.insert("worker1".to_owned(), "iptables".to_owned());
     drop(modes);
@@ -168,7 +179,10 @@ async fn nodes_that_do_not_run_in_the_configured_mode_yet_are_moved() {
     assert!(!story.contains(&"worker1 prepare".to_owned()), "{story:?}");
     let ran = world.all(&[]).await;
     assert_eq!(ran.code, 0, "{ran}");
-    assert!(ran.out.contains("already configured for mode iptables"), "{ran}");
+    assert!(
+        ran.out.contains("already configured for mode iptables"),
+        "{ran}"
+    );
 }
 
 #[tokio::test]
@@ -179,7 +193,10 @@ async fn a_guard_that_runs_is_not_created_again() {
     world.nodes.fail("worker1 finish", "no ip_vs");
     let ran = world.all(&[]).await;
     assert_eq!(ran.code, 4, "{ran}");
-    assert!(ran.out.contains("rolled back 3 nodes to mode ipvs"), "{ran}");
+    assert!(
+        ran.out.contains("rolled back 3 nodes to mode ipvs"),
+        "{ran}"
+    );
     assert!(!ran.to_string().contains("forbidden"), "{ran}");
     assert_eq!(world.leftovers(), [""; 0]);
 }
@@ -202,10 +219,15 @@ async fn nothing_is_rolled_back_on_a_node_that_was_not_touched() {
 #[tokio::test]
 async fn status_says_that_there_is_no_bridge_and_names_the_image() {
     let world = World::new();
-    world.nodes.fail("worker2 finish", "a Service does not answer");
+    world
+        .nodes
+        .fail("worker2 finish", "a Service does not answer");
     assert_eq!(world.all(&[]).await.code, 4);
     let guards = world.leftovers().into_iter();
-    let guard = guards.filter(|name| name.starts_with("kpx-guard-")).next().unwrap();
+    let guard = guards
+        .filter(|name| name.starts_with("kpx-guard-"))
+        .next()
+        .unwrap();
     let log = "kpx: waiting for a bridge to guard\n".to_owned();
     world.nodes.logs.lock().unwrap().insert(guard.clone(), log);
     let status = ["migrate", "status", "--all-nodes"];

@@ -19,7 +19,7 @@ use super::stage;
 use error::{StageError, done, is_moved};
 use kpx_judge::bridge::Lease;
 use kpx_judge::plan::Plan;
-use kpx_node::action::{Action, KubeCommand, names_unpulled};
+use kpx_node::action::Action;
 use kpx_node::apply;
 use kpx_node::backend::Mode;
 use kpx_node::cluster::Pod;
@@ -208,6 +208,7 @@ impl<N: MigrationNode> Engine<'_, N> {
                 why: why.clone(),
                 requested: false,
                 external: false,
+                set_back: matches!(error, StageError::SetBack(_)),
             }
         };
         if let Err(error) = self.record(progress, entry).await {
@@ -233,6 +234,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             why: "requested".to_owned(),
             requested: true,
             external,
+            set_back: false,
         };
         let turned = self.record(progress, entry).await;
         turned.map_err(|error| error.to_string())
@@ -347,10 +349,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             let lease = Lease::of(self.limits.lease);
             stage::plan(progress, stage, &evidence, name, &own, &lease)
         };
-        let mut plan = plan.map_err(|error| StageError::Unplanned { stage, error })?;
-        if progress.why.as_deref().is_some_and(names_unpulled) && progress.leg == Leg::Back {
-            expect_unpulled(&mut plan);
-        }
+        let plan = plan.map_err(|error| StageError::Unplanned { stage, error })?;
         // An external change of the configuration is planned without a look at the node.
         let known = matches!(stage, Stage::Build | Stage::Configure)
             && progress.leg == Leg::There
@@ -435,18 +434,6 @@ impl<N: MigrationNode> Engine<'_, N> {
             notes.push(error.to_string());
         }
         Ok(notes)
-    }
-}
-
-/// Lets waits for kube-proxy in `plan` end as soon as its image cannot be pulled.
-fn expect_unpulled(plan: &mut Plan) {
-    for step in &mut plan.steps {
-        if let Action::Kube {
-            command: KubeCommand::AwaitProxy { unpulled, .. },
-        } = &mut step.action
-        {
-            *unpulled = true;
-        }
     }
 }
 

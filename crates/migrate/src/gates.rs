@@ -246,13 +246,17 @@ pub fn of_probes(unserved: &Unserved) -> Gate {
     }
 }
 
-/// What is said of a configuration that somebody changed back after kpx changed it.
-pub const SET_BACK: &str = "another program, such as GitOps, set it back";
-
 /// Returns that the configuration in `place`, now `text`, no longer has the mode that was `set`, if so.
 pub fn set_back(place: &str, text: &str, set: Mode) -> Option<String> {
-    let mode = ProxyConfig::parse(text).ok()?.mode_asked()?;
-    (mode != set).then(|| format!("{place} has mode {mode}, not {set}, again: {SET_BACK}"))
+    let mode = mode_in(text)?;
+    (mode != set).then(|| {
+        format!("{place} has mode {mode}, not {set}, again: another program, such as GitOps, set it back")
+    })
+}
+
+/// Returns the mode that the configuration `text` asks for.
+pub fn mode_in(text: &str) -> Option<Mode> {
+    ProxyConfig::parse(text).ok()?.mode_asked()
 }
 
 /// Returns whether `gates` wait for kube-proxy's configuration.
@@ -270,10 +274,7 @@ pub fn outdated(gates: &[Gate]) -> Option<String> {
     };
     let mode = of(Name::Mode, Status::Waiting)?;
     of(Name::Configuration, Status::Passed)?;
-    Some(format!(
-        "{}, and its configuration another",
-        mode.reason
-    ))
+    Some(format!("{}, and its configuration another", mode.reason))
 }
 
 /// Returns the gate on a crash loop of kube-proxy's container.

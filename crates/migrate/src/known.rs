@@ -127,6 +127,7 @@ mod tests {
             why: "requested".to_owned(),
             requested: true,
             external: false,
+            set_back: false,
         };
         assert!(state.follow(turned));
         state

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::ipvs::{Destination, Service};
 use crate::net::{Family, Proto};
 pub use objects::{
-    COPY, COPY_LABEL, Field, HELD, KubeCommand, NOT_PULLED, OURS, Object, Only, PLAN, PROXY_LABEL,
-    READER, Resource, START, UNSCHEDULABLE, eviction, merge_patch, names_unpulled, waits_for_copy,
+    COPY, COPY_LABEL, Field, HELD, KubeCommand, OURS, Object, Only, PLAN, PROXY_LABEL, READER,
+    Resource, START, UNSCHEDULABLE, eviction, merge_patch, waits_for_copy,
 };
 pub use plan::{Fingerprint, Plan, Step, Undo};
 pub use routes::{Bound, LocalRoute, ROUTE_PROTOCOL, RouteCommand};

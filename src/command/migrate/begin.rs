@@ -171,11 +171,12 @@ fn refuse_blocked(report: &MigrateReport, args: &JourneyArgs) -> Result<(), Fail
             options.push(format!("--skip {}", others.join(",")));
         }
         return Err(
-            Failure::from(eyre!("blocked by {all}; nothing was changed")).with_hint(format!(
-                "`kpx explain ID` describes each fix; `{}` migrates anyway",
-                options.join(" ")
-            ))
-            .blocked(),
+            Failure::from(eyre!("blocked by {all}; nothing was changed"))
+                .with_hint(format!(
+                    "`kpx explain ID` describes each fix; `{}` migrates anyway",
+                    options.join(" ")
+                ))
+                .blocked(),
         );
     }
     if let Established::All(gauge) = &plan.loss.established

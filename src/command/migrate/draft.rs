@@ -19,7 +19,7 @@ use crate::command::shared::session::{Readable as _, Session};
 use crate::provider;
 use kpx_host::{clock, own_pods};
 use kpx_judge::bridge::Lease;
-use kpx_judge::check;
+use kpx_judge::check::{self, Severity};
 use kpx_judge::diff;
 use kpx_judge::plan::{self, ConfigSource, Consent, Plan};
 use kpx_judge::requirements::Status;
@@ -65,20 +65,20 @@ pub(super) async fn silent(session: &Session, args: &JourneyArgs, failure: Failu
     let Ok(report) = preflight::look(session, to, &checks, &accepted).await else {
         return failure;
     };
-    let blockers = report.assessment.blockers();
-    if !blockers.iter().any(|blocker| blocker.starts_with(SILENT)) {
+    let mut findings = report.assessment.findings.iter();
+    if !findings.any(|finding| finding.id == SILENT && finding.severity == Severity::Error) {
         return failure;
     }
     Failure::from(eyre!(
         "blocked by {}; nothing was changed",
-        blockers.join("; ")
+        report.assessment.blockers().join("; ")
     ))
     .with_hint("`kpx explain ID` describes each fix")
     .blocked()
 }
 
 /// The check whether kube-proxy answers.
-const SILENT: &str = "KP05: ";
+const SILENT: &str = "KP05";
 
 /// Adds the page about the provider of node `name` to a failure, if the provider is known.
 pub(super) async fn explained<T>(

@@ -13,7 +13,7 @@ use super::lock::Lock;
 use super::progress::{self, FleetProgress};
 use super::prompt::{agree, refuse_unattended, unless_asked};
 use super::remote_cluster::RemoteCluster;
-use super::run::{at_its_source, is_set_back};
+use super::run::at_its_source;
 use super::{fleet_draft, preview};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity;
@@ -449,9 +449,12 @@ async fn outcome(
     if matches!(outcome, Outcome::Reverted | Outcome::Stopped) && fleet.has_moved() {
         report.notes.push(CONNECTIONS.to_owned());
     }
-    if is_set_back(fleet.why.as_deref()) && outcome == Outcome::Reverted {
+    if fleet.set_back && outcome == Outcome::Reverted {
         report.notes.push(at_its_source(fleet.plan.there.mode));
-        report.next = Some(format!("kpx migrate prepare --to {}", fleet.plan.there.mode));
+        report.next = Some(format!(
+            "kpx migrate prepare --to {}",
+            fleet.plan.there.mode
+        ));
     }
     if outcome == Outcome::Stopped {
         report.guards = guards(cluster, fleet).await;

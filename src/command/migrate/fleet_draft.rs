@@ -22,10 +22,10 @@ use kpx_migrate::log;
 use kpx_migrate::wire::{Outcome, Timeouts};
 use kpx_node::action::PROXY_LABEL;
 use kpx_node::backend::Mode;
-use kpx_node::cluster::{Node, Pod};
 use kpx_node::cluster::config::{self, ProxyConfig};
 use kpx_node::cluster::edit::Fields;
 use kpx_node::cluster::version;
+use kpx_node::cluster::{Node, Pod};
 use kpx_node::evidence::Item;
 use kpx_node::node::NodeSnapshot;
 

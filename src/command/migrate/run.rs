@@ -24,7 +24,6 @@ use crate::report::plan::CONNECTIONS;
 use kpx_host::clock::{self, Interrupts};
 use kpx_host::{Journal, Journals, LiveCluster};
 use kpx_migrate::engine::{Ended, Engine, Event, Limits};
-use kpx_migrate::gates::SET_BACK;
 use kpx_migrate::journal::{self, Entry, MigrationState};
 use kpx_migrate::known;
 use kpx_migrate::loss::ObservedLoss;
@@ -363,11 +362,6 @@ pub(super) async fn run_engine(
     Ok(outcome(session, state, ended, requested))
 }
 
-/// Returns whether a migration ended because somebody set the configuration back.
-pub(super) fn is_set_back(why: Option<&str>) -> bool {
-    why.is_some_and(|why| why.contains(SET_BACK))
-}
-
 /// Returns how to migrate where another program writes the configuration.
 pub(super) fn at_its_source(to: Mode) -> String {
     format!(
@@ -415,7 +409,7 @@ fn outcome(
         let back = identity::migrate_command(session, "rollback");
         result.next = result.next.take().map(|next| format!("{next}, or {back}"));
     }
-    if outcome == Outcome::Reverted && is_set_back(state.why.as_deref()) {
+    if outcome == Outcome::Reverted && state.set_back {
         let to = state.migration.to();
         let part = format!("prepare --to {to}");
         result.next = Some(identity::migrate_command(session, &part));

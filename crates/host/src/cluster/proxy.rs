@@ -9,7 +9,7 @@ use super::exec::PODS;
 use super::patience::Requester;
 use super::refusal::{Refusal, RequestError};
 use super::session::{Session, quote};
-use kpx_node::action::{PROXY_LABEL, names_unpulled};
+use kpx_node::action::PROXY_LABEL;
 use kpx_node::apply::StepError;
 use kpx_node::cluster::Pod;
 use kpx_node::cluster::pod::{self, Restarts};
@@ -35,14 +35,9 @@ pub(super) async fn wait(
     let mut pause = FIRST;
     let mut restarts = Restarts::default();
     loop {
-        let seen = match look(way, end, node, after, &mut restarts).await {
+        let seen = match look(way, end, node, after, unpulled, &mut restarts).await {
             Ok(PodState::Ready) => return Ok(()),
             Ok(PodState::Lost(why)) => return Err(StepError::Refused(why)),
-            Ok(PodState::Waits(why)) if unpulled && names_unpulled(&why) => {
-                return Err(StepError::Refused(format!(
-                    "kube-proxy on node {node} does not start: {why}"
-                )));
-            }
             Ok(PodState::Waits(why)) => why,
             Err(trouble) if trouble.is_passing() => refused(session, trouble).to_string(),
             Err(trouble) => return Err(refused(session, trouble)),
@@ -78,6 +73,7 @@ async fn look(
     end: Instant,
     node: &str,
     after: &[String],
+    unpulled: bool,
     restarts: &mut Restarts,
 ) -> Result<PodState, RequestError> {
     let session = way.session;
@@ -94,6 +90,10 @@ async fn look(
     let Some(trouble) = pod.unready().map(|unready| unready.to_string()) else {
         return Ok(PodState::Ready);
     };
+    if unpulled && pod.is_unpulled() {
+        let why = format!("kube-proxy on node {node} does not start: pod {name}: {trouble}");
+        return Ok(PodState::Lost(why));
+    }
     // A new pod's container has only ended because of its own failure.
     let crashes = restarts.crash_loop(std::slice::from_ref(pod), Some(Time { seconds: 0 }));
     if let Some(mut found) = crashes {

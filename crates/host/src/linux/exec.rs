@@ -184,7 +184,9 @@ fn advice(program: &str) -> String {
 fn said(stderr: &[u8]) -> String {
     const ERROR: &str = "Error: ";
     let said = String::from_utf8_lossy(stderr);
-    let mut errors = said.lines().filter_map(|line| line.find(ERROR).map(|at| &line[at..]));
+    let mut errors = said
+        .lines()
+        .filter_map(|line| line.find(ERROR).map(|at| &line[at..]));
     let first = errors.next().unwrap_or(&said);
     let words = first.split_whitespace().collect::<Vec<_>>().join(" ");
     match errors.count() {
@@ -423,8 +425,14 @@ mod tests {
         let first = "Error: Could not process rule: Operation not permitted";
         assert_eq!(said(one.as_bytes()), first);
         let all = one.repeat(240);
-        assert_eq!(said(all.as_bytes()), format!("{first} (and 239 more errors)"));
-        assert_eq!(said(b"ipset v7.17: Error in line 1:\n  no set\n"), "ipset v7.17: Error in line 1: no set");
+        assert_eq!(
+            said(all.as_bytes()),
+            format!("{first} (and 239 more errors)")
+        );
+        assert_eq!(
+            said(b"ipset v7.17: Error in line 1:\n  no set\n"),
+            "ipset v7.17: Error in line 1: no set"
+        );
     }
 
     #[tokio::test]

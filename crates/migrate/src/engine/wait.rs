@@ -110,7 +110,7 @@ impl<N: MigrationNode> Engine<'_, N> {
                 && gates::awaits_configuration(&gates)
                 && let Some(why) = self.set_back(progress, name).await
             {
-                return Err(StageError::Failed { stage, why });
+                return Err(StageError::SetBack(why));
             }
             if again && let Some(why) = gates::outdated(&gates) {
                 again = false;

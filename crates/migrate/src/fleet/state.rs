@@ -46,6 +46,9 @@ pub struct Fleet {
     /// The unique ids of the pods that the last restart replaced: they may still be terminating.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub old: Vec<String>,
+    /// Whether somebody set the configuration back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub set_back: bool,
     /// The node that is to be prepared, until kpx starts there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untouched: Option<String>,
@@ -207,6 +210,7 @@ impl Fleet {
             copies: None,
             before: None,
             old: Vec::new(),
+            set_back: false,
             untouched: None,
             requested: false,
             returning: None,

@@ -86,18 +86,10 @@ pub enum KubeCommand {
         after: Vec<String>,
         /// How long to wait.
         limit: Duration,
-        /// Whether an earlier wait ended in vain because its image could not be pulled: the same reason then ends this one at once.
+        /// Whether its image could not be pulled before: if it still cannot, the wait ends at once.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unpulled: bool,
     },
-}
-
-/// Reasons of the kubelet for a container whose image it could not pull.
-pub const NOT_PULLED: &[&str] = &["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"];
-
-/// Returns whether `why` says that an image could not be pulled.
-pub fn names_unpulled(why: &str) -> bool {
-    NOT_PULLED.iter().any(|reason| why.contains(reason))
 }
 
 /// A kind of object.

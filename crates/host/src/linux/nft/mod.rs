@@ -93,11 +93,17 @@ fn whose(table: &Table) -> Vec<(&'static str, String)> {
     if table.name != TABLE {
         return all;
     }
-    let comment = table.comment.as_deref().filter(|comment| *comment != COMMENT);
+    let comment = table
+        .comment
+        .as_deref()
+        .filter(|comment| *comment != COMMENT);
     all.extend(comment.map(|comment| ("comment", comment.to_owned())));
     if table.flags & OWNER != 0 {
         let name = fs::read_to_string(format!("/proc/{}/comm", table.owner));
-        all.extend(name.ok().map(|name| ("progname", name.trim_end().to_owned())));
+        all.extend(
+            name.ok()
+                .map(|name| ("progname", name.trim_end().to_owned())),
+        );
     }
     all
 }

@@ -9,18 +9,16 @@ use super::actions::object_name;
 use super::counts::{counter, limit, quota};
 use super::elements::Elements;
 use super::json::quoted;
-use super::{OWNER, whose};
 use super::rule::Writer;
 use super::sets::{Set, Sets};
 use super::types::LinkNames;
+use super::{OWNER, whose};
 use crate::linux::links::link_names;
 use crate::linux::netlink::{attributes, text, wide, word};
 use crate::linux::nf_tables::wire::{
     Answer, Extent, Odd, Reader, consistent, get, key, needed, put,
 };
-use crate::linux::nf_tables::{
-    Header, Table, comment_in, family_number, headers, tables_by,
-};
+use crate::linux::nf_tables::{Header, Table, comment_in, family_number, headers, tables_by};
 use kpx_node::evidence::{Gap, Item};
 
 /// Objects of a table, separated by commas, or why the tool must read it.

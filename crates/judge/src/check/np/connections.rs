@@ -68,7 +68,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         fix: Text::plain(
             "Before the switch, change the clients to the node's address, or to the Service's. The counter starts at the node's boot: \
-             `kpx migrate --skip NP05` ignores it if these clients are gone.",
+             if these clients are gone, pass `--skip NP05`.",
         ),
         incidents: &[
             "kubernetes/kubernetes#67730",

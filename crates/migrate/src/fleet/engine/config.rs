@@ -4,13 +4,12 @@ use serde_json::Value;
 
 use super::{Cluster, Engine, Pace, TaskError};
 use crate::fleet::staged::{self, Copies};
+use crate::fleet::state::{Configured, Fleet};
 use crate::gates;
 use crate::migration::Leg;
-use crate::fleet::state::{Configured, Fleet};
 use kpx_judge::plan::{ConfigSource, Place, Undo};
 use kpx_node::action::{Action, KubeCommand, Object, Only, Resource};
 use kpx_node::apply::StepError;
-use kpx_node::cluster::config::ProxyConfig;
 use kpx_node::evidence::Item;
 use kpx_node::node::NodeSnapshot;
 
@@ -70,7 +69,7 @@ impl<C: Cluster> Engine<'_, C> {
                 && let Some(text) = now["data"][key].as_str()
                 && let Some(why) = gates::set_back(&object.to_string(), text, fleet.plan.there.mode)
             {
-                return Err(TaskError::Failed(why));
+                return Err(TaskError::SetBack(why));
             }
         }
         Ok(())
@@ -92,8 +91,7 @@ impl<C: Cluster> Engine<'_, C> {
             store.put_back(&fleet.plan.back, &[(&action(set), &action(back))])?
         } else {
             store = self.store(fleet).await?;
-            let config = ProxyConfig::parse(store.text());
-            if config.is_ok_and(|config| config.mode_asked() != Some(fleet.plan.there.mode)) {
+            if gates::mode_in(store.text()) != Some(fleet.plan.there.mode) {
                 return Ok(());
             }
             store.put_back(&fleet.plan.back, &[])?

@@ -50,7 +50,9 @@ impl<C: Cluster> Engine<'_, C> {
             self.remove(fleet, node, job).await?;
         }
         if old.as_ref().is_none_or(useless) {
-            let created = self.apply(pod::create(&fleet.plan, &image, node, job)).await;
+            let created = self
+                .apply(pod::create(&fleet.plan, &image, node, job))
+                .await;
             if matches!(created, Err(StepError::Denied(_) | StepError::Refused(_))) {
                 fleet.untouched = untouched;
             }

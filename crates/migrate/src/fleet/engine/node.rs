@@ -11,9 +11,7 @@ use crate::fleet::staged;
 use crate::fleet::state::{Fleet, NodeState};
 use crate::fleet::task::Task;
 use crate::log;
-use kpx_node::action::{
-    Action, COPY_LABEL, KubeCommand, Object, Only, PROXY_LABEL, Resource, names_unpulled,
-};
+use kpx_node::action::{Action, COPY_LABEL, KubeCommand, Object, Only, PROXY_LABEL, Resource};
 use kpx_node::apply::{Apply as _, StepError};
 use kpx_node::cluster::Pod;
 use kpx_node::cluster::edit::Fields;
@@ -75,8 +73,7 @@ impl<C: Cluster> Engine<'_, C> {
             node: node.to_owned(),
             after: before,
             limit: Duration::from_secs(fleet.plan.ready),
-            unpulled: matches!(task, Task::Revert(_))
-                && fleet.why.as_deref().is_some_and(names_unpulled),
+            unpulled: pods.iter().any(Pod::is_unpulled),
         };
         let action = Action::Kube { command };
         let (began, mut awaited) = (self.cluster.now(), false);
@@ -103,7 +100,7 @@ impl<C: Cluster> Engine<'_, C> {
                 continue;
             }
             // A new pod is pulled for at once, not after the kubelet's pause.
-            if pod.unready().is_some_and(|why| names_unpulled(&why.to_string())) {
+            if pod.is_unpulled() {
                 return true;
             }
             let text = self.cluster.log(&metadata.name).await;
@@ -165,10 +162,13 @@ impl<C: Cluster> Engine<'_, C> {
         };
         let text = self.log_of(fleet, node, &pod.metadata.name).await?;
         match log::objection(&log::said(&text), &fleet.plan.there) {
-            Some(why) => self.refuse_set_back(fleet).await.and(Err(TaskError::Failed(format!(
-                "pod {}: {why}",
-                pod.metadata.name
-            )))),
+            Some(why) => self
+                .refuse_set_back(fleet)
+                .await
+                .and(Err(TaskError::Failed(format!(
+                    "pod {}: {why}",
+                    pod.metadata.name
+                )))),
             None => Ok(()),
         }
     }

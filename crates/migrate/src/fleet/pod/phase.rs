@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::reply::report;
 use super::word;
 use crate::wire::Outcome;
-use kpx_node::action::NOT_PULLED;
+use kpx_node::cluster::NOT_PULLED;
 
 /// The phase of a pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
