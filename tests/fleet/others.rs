@@ -50,7 +50,7 @@ async fn a_kpx_on_a_node_does_not_begin_beside_one_that_migrates_the_cluster() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_somebody_else_set_first_is_rolled_back() {
+async fn a_configuration_that_another_program_set_first_is_rolled_back() {
     let world = World::new();
     let text = world.api.config();
     world
@@ -71,7 +71,7 @@ async fn a_configuration_that_somebody_else_set_first_is_rolled_back() {
 async fn a_kube_proxy_that_started_with_the_wrong_mode_is_restarted_when_that_is_mended() {
     let world = World::new();
     assert_eq!(world.all(&[]).await.code, 0);
-    // Somebody sets the new mode again, right before the first restart of the rollback.
+    // Another program sets the new mode again, right before the first restart of the rollback.
     world
         .api
         .fault(creates("kpx-rollback", set_mode("ipvs", "iptables")).times(1));

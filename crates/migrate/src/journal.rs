@@ -64,7 +64,7 @@ pub enum Entry {
         /// Whether the configuration is restored, and kube-proxy restarted, externally.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         external: bool,
-        /// Whether somebody set the configuration back.
+        /// Whether another program set the configuration back.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         set_back: bool,
     },
@@ -163,7 +163,7 @@ pub struct MigrationState {
     pub why: Option<String>,
     /// Whether an operator requested the rollback.
     pub requested: bool,
-    /// Whether it was rolled back because somebody set the configuration back.
+    /// Whether it was rolled back because another program set the configuration back.
     pub set_back: bool,
     /// Whether it has ended.
     pub ended: bool,

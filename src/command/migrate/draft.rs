@@ -151,7 +151,7 @@ pub(super) async fn plan(
         Ok(store) => (store.place().to_string(), store.diff(&migration.there)),
         Err(gap) => (gap.to_string(), String::new()),
     };
-    // What blocks the migration is told before what keeps a stage from being planned.
+    // What blocks the migration is reported before what keeps a stage from being planned.
     let lenient = args.dry_run || !report.assessment.blockers().is_empty();
     let stages = stages(&state, &evidence, name, args, lenient)?;
     let others = Strategy::ALL.into_iter();

@@ -245,7 +245,7 @@ fn ask(
 }
 
 /// Returns the name and id of each process that listens at the TCP address `address`, unless the process with the folder `own`
-/// does; none if that cannot be told, as without root. Must run inside the network namespace.
+/// does; none if that is unknown, as without root. Must run inside the network namespace.
 pub(super) fn others_at(
     item: Item,
     proc: &Path,
@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_listens_is_told_unless_it_is_the_process_that_is_asked_for() {
+    fn who_listens_is_named_unless_it_is_the_process_that_is_asked_for() {
         let others = |address: SocketAddr, pid: u32| {
             let (proc, own) = (Path::new("/proc"), format!("/proc/{pid}"));
             let all = others_at(Item::ProxyMode, proc, address, Path::new(&own));

@@ -153,7 +153,7 @@ impl<N: MigrationNode> Engine<'_, N> {
         }
     }
 
-    /// Returns that somebody set the configuration back at its source, if so.
+    /// Returns that another program set the configuration back at its source, if so.
     async fn set_back(&mut self, progress: &MigrationState, name: &str) -> Option<String> {
         let evidence = self.node.read(plan::CONFIG_NEEDS).await;
         let node = NodeSnapshot::new(&evidence).called(Some(name));

@@ -46,7 +46,7 @@ pub struct Fleet {
     /// The unique ids of the pods that the last restart replaced: they may still be terminating.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub old: Vec<String>,
-    /// Whether somebody set the configuration back.
+    /// Whether another program set the configuration back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub set_back: bool,
     /// The node that is to be prepared, until kpx starts there.

@@ -52,7 +52,7 @@ impl<C: Cluster> Engine<'_, C> {
         }
     }
 
-    /// Fails if somebody set the configuration back after this migration changed it.
+    /// Fails if another program set the configuration back after this migration changed it.
     pub(super) async fn refuse_set_back(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
         let (Leg::There, Some(Configured { set, .. })) = (fleet.leg, &fleet.configured) else {
             return Ok(());
@@ -75,7 +75,7 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(())
     }
 
-    /// Restores the configuration: the exact old text, if it was not changed since. If somebody else changed it before this
+    /// Restores the configuration: the exact old text, if it was not changed since. If another program changed it before this
     /// migration could, the old mode is set.
     pub(super) async fn unconfigure(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
         let action = |command: &KubeCommand| Action::Kube {
