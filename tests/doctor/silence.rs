@@ -188,3 +188,21 @@ fn before_a_switch_one_that_is_stopped_or_hangs_is_an_error_and_one_that_does_no
     }
     assert!(matches!(of(""), Outcome::Unknown(_)));
 }
+
+#[test]
+fn right_after_its_start_kube_proxy_has_no_durations_of_syncs() {
+    let path = root().join("testdata/nodes/full-iptables");
+    let mut evidence = evidence::load(&path, ITEMS).unwrap();
+    let mut slow = |metrics: String| {
+        evidence.insert(Item::Metrics, Ok(metrics));
+        let node = NodeSnapshot::new(&evidence);
+        check::run(check::named("KP08")[0], &Facts::new(&node, None))
+    };
+    let text = std::fs::read_to_string(path.join("kube-proxy/metrics.txt")).unwrap();
+    let lines = text.lines();
+    let lines = lines.filter(|line| !line.contains("sync_proxy_rules_duration"));
+    let young: Vec<&str> = lines.collect();
+    assert_eq!(slow(young.join("\n")), Outcome::Pass);
+    let others = "process_start_time_seconds 1\n".to_owned();
+    assert!(matches!(slow(others), Outcome::Unknown(_)));
+}

@@ -239,3 +239,26 @@ async fn status_says_that_there_is_no_bridge_and_names_the_image() {
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(report["guards"][0]["state"], "unbridged", "{ran}");
 }
+
+#[tokio::test]
+async fn an_image_that_cannot_be_pulled_is_not_waited_for_twice() {
+    let mut world = World::new();
+    world.ready = "8s";
+    let unpulled = [Fate::Waits("ErrImagePull", "no such host")];
+    for mode in ["iptables", "ipvs"] {
+        world
+            .nodes
+            .fates(&format!("worker1 kube-proxy {mode}"), &unpulled);
+    }
+    let began = Instant::now();
+    let ran = world.all(&[]).await;
+    assert!(began.elapsed() < Duration::from_secs(15), "{ran}");
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(ran.out.contains("ErrImagePull"), "{ran}");
+    // The image is there again.
+    let ran = world
+        .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
+        .await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(world.modes(), ["ipvs"; 3]);
+}

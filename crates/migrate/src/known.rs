@@ -105,6 +105,7 @@ mod tests {
         }));
         let mut fleet = Fleet::new(plan.unwrap());
         fleet.begin();
+        fleet.untouched = None;
         fleet
             .nodes
             .extend(state.map(|state| ("w1".to_owned(), state)));
