@@ -257,7 +257,7 @@ async fn an_image_that_cannot_be_pulled_is_not_waited_for_twice() {
     assert!(ran.out.contains("ErrImagePull"), "{ran}");
     // The image is there again.
     let ran = world
-        .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
+        .kpx(&["migrate", "rollback", "--all-nodes", "--yes"])
         .await;
     assert_eq!(ran.code, 0, "{ran}");
     assert_eq!(world.modes(), ["ipvs"; 3]);
