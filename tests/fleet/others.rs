@@ -165,9 +165,8 @@ async fn nodes_that_do_not_run_in_the_configured_mode_yet_are_moved() {
     world
         .api
         .reconfigure("mode: \"ipvs\"", "mode: \"iptables\"");
-    let mut modes = world.nodes.modes.lock().unwrap();
-    modes.insert("worker1".to_owned(), "iptables".to_owned());
-    drop(modes);
+    let mode = ("worker1".to_owned(), "iptables".to_owned());
+    world.nodes.modes.lock().unwrap().extend([mode]);
     let ran = world.all(&["--dry-run"]).await;
     let tells = "only those nodes migrate whose kube-proxy still runs in mode ipvs";
     assert!(ran.out.contains(tells), "{ran}");
@@ -223,11 +222,8 @@ async fn status_says_that_there_is_no_bridge_and_names_the_image() {
         .nodes
         .fail("worker2 finish", "a Service does not answer");
     assert_eq!(world.all(&[]).await.code, 4);
-    let guards = world.leftovers().into_iter();
-    let guard = guards
-        .filter(|name| name.starts_with("kpx-guard-"))
-        .next()
-        .unwrap();
+    let mut guards = world.leftovers().into_iter();
+    let guard = guards.find(|name| name.starts_with("kpx-guard-")).unwrap();
     let log = "kpx: waiting for a bridge to guard\n".to_owned();
     world.nodes.logs.lock().unwrap().insert(guard.clone(), log);
     let status = ["migrate", "status", "--all-nodes"];

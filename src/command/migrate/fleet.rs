@@ -80,7 +80,7 @@ pub(super) async fn begin(
     let mut interrupts = Interrupts::listen_to_hangup();
     let mut draft = unless_asked(
         &mut interrupts,
-        fleet_draft::plan(session, &mut cluster, args),
+        Box::pin(fleet_draft::plan(session, &mut cluster, args)),
     )
     .await?;
     if let Some(planned) = &mut draft.report.plan {

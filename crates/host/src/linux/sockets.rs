@@ -367,6 +367,10 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a process to compare with, which opens nothing"
+    )]
     fn who_listens_is_named_unless_it_is_the_process_that_is_asked_for() {
         let others = |address: SocketAddr, pid: u32| {
             let (proc, own) = (Path::new("/proc"), format!("/proc/{pid}"));
