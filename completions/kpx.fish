@@ -87,6 +87,7 @@ MX04\t'kube-proxy runs wherever its rules exist'
 MX05\t'kube-proxy has the same mode on all nodes'
 MX07\t'The first sync in nftables mode does not take minutes'
 MX10\t'The first sync in nftables mode will take less than a minute'
+MX13\t'The tables called kube-proxy belong to kube-proxy'
 MX12\t'Connections that work now work in the new mode'
 KP01\t'The configured mode, the reported mode and the kernel\'s rules agree'
 KP03\t'kube-proxy has no flags that its configuration file overrides'
@@ -274,6 +275,7 @@ MX04\t'kube-proxy runs wherever its rules exist'
 MX05\t'kube-proxy has the same mode on all nodes'
 MX07\t'The first sync in nftables mode does not take minutes'
 MX10\t'The first sync in nftables mode will take less than a minute'
+MX13\t'The tables called kube-proxy belong to kube-proxy'
 MX12\t'Connections that work now work in the new mode'
 KP01\t'The configured mode, the reported mode and the kernel\'s rules agree'
 KP03\t'kube-proxy has no flags that its configuration file overrides'
@@ -764,6 +766,7 @@ MX04\t'kube-proxy runs wherever its rules exist'
 MX05\t'kube-proxy has the same mode on all nodes'
 MX07\t'The first sync in nftables mode does not take minutes'
 MX10\t'The first sync in nftables mode will take less than a minute'
+MX13\t'The tables called kube-proxy belong to kube-proxy'
 MX12\t'Connections that work now work in the new mode'
 KP01\t'The configured mode, the reported mode and the kernel\'s rules agree'
 KP03\t'kube-proxy has no flags that its configuration file overrides'
@@ -951,6 +954,7 @@ MX04\t'kube-proxy runs wherever its rules exist'
 MX05\t'kube-proxy has the same mode on all nodes'
 MX07\t'The first sync in nftables mode does not take minutes'
 MX10\t'The first sync in nftables mode will take less than a minute'
+MX13\t'The tables called kube-proxy belong to kube-proxy'
 MX12\t'Connections that work now work in the new mode'
 KP01\t'The configured mode, the reported mode and the kernel\'s rules agree'
 KP03\t'kube-proxy has no flags that its configuration file overrides'
@@ -1505,10 +1509,10 @@ ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'
 userspace\t'portals that lead to kube-proxy, up to 1.25'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l skip -d 'Ignore these checks: ids, names or groups' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l confirm-timeout -d 'Roll back unless healthy after this long' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l drain-timeout -d 'Drain connections and pods this long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l confirm-timeout -d 'Roll back unless healthy after this long [default: 5m]' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l drain-timeout -d 'Drain connections and pods this long [default: 20m]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l accept-loss -d 'Accept a loss: connections, or a class of packets' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l lease -d 'Set the lease of the bridge: 10s to 1h' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l lease -d 'Set the lease of the bridge: 10s to 1h [default: 60s]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l service-account -d 'Use this service account of kube-system for the pods' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l soak -d 'Watch each node this long' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l ready-timeout -d 'Wait this long for a new pod to be ready' -r
@@ -1572,10 +1576,10 @@ ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'
 userspace\t'portals that lead to kube-proxy, up to 1.25'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l skip -d 'Ignore these checks: ids, names or groups' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l confirm-timeout -d 'Roll back unless healthy after this long' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l drain-timeout -d 'Drain connections and pods this long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l confirm-timeout -d 'Roll back unless healthy after this long [default: 5m]' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l drain-timeout -d 'Drain connections and pods this long [default: 20m]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l accept-loss -d 'Accept a loss: connections, or a class of packets' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l lease -d 'Set the lease of the bridge: 10s to 1h' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l lease -d 'Set the lease of the bridge: 10s to 1h [default: 60s]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -1614,10 +1618,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l confirm-timeout -d 'Roll back unless healthy after this long' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l drain-timeout -d 'Drain connections and pods this long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l confirm-timeout -d 'Roll back unless healthy after this long [default: 5m]' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l drain-timeout -d 'Drain connections and pods this long [default: 20m]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l accept-loss -d 'Accept a loss: connections, or a class of packets' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l lease -d 'Set the lease of the bridge: 10s to 1h' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l lease -d 'Set the lease of the bridge: 10s to 1h [default: 60s]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -1685,10 +1689,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l confirm-timeout -d 'Roll back unless healthy after this long' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l drain-timeout -d 'Drain connections and pods this long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l confirm-timeout -d 'Roll back unless healthy after this long [default: 5m]' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l drain-timeout -d 'Drain connections and pods this long [default: 20m]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l accept-loss -d 'Accept a loss: connections, or a class of packets' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l lease -d 'Set the lease of the bridge: 10s to 1h' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l lease -d 'Set the lease of the bridge: 10s to 1h [default: 60s]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
@@ -1724,10 +1728,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l confirm-timeout -d 'Roll back unless healthy after this long' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l drain-timeout -d 'Drain connections and pods this long' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l confirm-timeout -d 'Roll back unless healthy after this long [default: 5m]' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l drain-timeout -d 'Drain connections and pods this long [default: 20m]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l accept-loss -d 'Accept a loss: connections, or a class of packets' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l lease -d 'Set the lease of the bridge: 10s to 1h' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l lease -d 'Set the lease of the bridge: 10s to 1h [default: 60s]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''

@@ -25,6 +25,7 @@ mod neighbours;
 mod objects;
 mod obstacles;
 mod opening;
+mod owners;
 mod partial;
 mod pod_networks;
 mod pods;

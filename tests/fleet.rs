@@ -4,6 +4,7 @@ mod copied;
 mod faults;
 mod killed;
 mod moves;
+mod others;
 mod parts;
 mod signals;
 mod staged;

@@ -1,5 +1,6 @@
 //! `kpx migrate` on a fake node, interrupted at every point.
 
+mod again;
 mod bridged;
 mod controllers;
 mod drain_node;

@@ -1,6 +1,7 @@
 //! KP05: a kube-proxy that does not answer is one error, not one unknown per check.
 
 use kpx_judge::check::{self, Check, Facts, Finding, Outcome};
+use kpx_node::backend::Mode;
 use kpx_node::evidence::{self, Evidence, Gap, ITEMS, Item};
 use kpx_node::node::NodeSnapshot;
 
@@ -169,4 +170,39 @@ fn another_service_proxy_replaces_it() {
     for id in ["KP05", "KP06", "KP07", "KP08"] {
         assert!(matches!(outcome(&all, id), Outcome::Skip(_)), "{id}");
     }
+}
+
+#[test]
+fn before_a_switch_one_that_is_stopped_or_hangs_is_an_error_and_one_that_does_not_run_is_none() {
+    let of = |processes: &str| {
+        let evidence = silent(late, processes);
+        let node = NodeSnapshot::new(&evidence).called(Some("node1"));
+        let facts = Facts::new(&node, None).before(Some(Mode::Nftables));
+        check::run(check::named("KP05")[0], &facts)
+    };
+    for (state, tells) in [("T", "is stopped (state T)"), ("S", "does not answer")] {
+        let Outcome::Fail(found) = of(&process(state, true)) else {
+            panic!("{state}");
+        };
+        assert!(found[0].message.contains(tells), "{}", found[0].message);
+    }
+    assert!(matches!(of(""), Outcome::Unknown(_)));
+}
+
+#[test]
+fn right_after_its_start_kube_proxy_has_no_durations_of_syncs() {
+    let path = root().join("testdata/nodes/full-iptables");
+    let mut evidence = evidence::load(&path, ITEMS).unwrap();
+    let mut slow = |metrics: String| {
+        evidence.insert(Item::Metrics, Ok(metrics));
+        let node = NodeSnapshot::new(&evidence);
+        check::run(check::named("KP08")[0], &Facts::new(&node, None))
+    };
+    let text = std::fs::read_to_string(path.join("kube-proxy/metrics.txt")).unwrap();
+    let lines = text.lines();
+    let lines = lines.filter(|line| !line.contains("sync_proxy_rules_duration"));
+    let young: Vec<&str> = lines.collect();
+    assert_eq!(slow(young.join("\n")), Outcome::Pass);
+    let others = "process_start_time_seconds 1\n".to_owned();
+    assert!(matches!(slow(others), Outcome::Unknown(_)));
 }

@@ -250,7 +250,14 @@ impl World {
             let (code, body) = status(403, &message);
             return reply(code, body);
         }
-        for what in self.strikes(&calls) {
+        // A created object has its name in the body.
+        let name = request.body["metadata"]["name"].as_str();
+        let named = calls.iter().map(|call| Call {
+            name: call.name.clone().or_else(|| name.map(str::to_owned)),
+            ..call.clone()
+        });
+        let named: Vec<Call> = named.collect();
+        for what in self.strikes(&named) {
             match what {
                 What::Status(code, message) => {
                     let (code, body) = status(code, message);

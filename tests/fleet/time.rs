@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use kpx_migrate::fleet::engine::{Cluster, Ended, Engine, Event};
 use kpx_migrate::fleet::pod::{self, Job};
-use kpx_migrate::fleet::state::{Fleet, NodeState};
+use kpx_migrate::fleet::state::{self, Configured, Fleet, NodeState};
 use kpx_migrate::fleet::task::Task;
 use kpx_migrate::migration::Strategy;
 use kpx_migrate::node::Clock;
@@ -468,6 +468,10 @@ fn a_rollback_on_a_node_goes_on_when_its_kube_proxy_was_restarted() {
     cluster.log = Ok(verifies());
     let mut fleet = fleet(false);
     fleet.reached = 3;
+    fleet.configured = Some(Configured {
+        set: state::write("", "new"),
+        back: state::write("new", ""),
+    });
     fleet.turn("no ip_vs");
     let (ended, seconds) = go_on(&mut cluster, fleet);
     let back = Ended::RolledBack("no ip_vs".to_owned());

@@ -244,6 +244,29 @@ fn a_guard_keeps_the_bridge_of_a_migration_that_is_prepared() {
 }
 
 #[test]
+fn a_guard_loads_a_bridge_again_that_another_program_deletes() {
+    let mut prepared = migration(Mode::Iptables, Mode::Nftables, Strategy::Bridge);
+    prepared.external = true;
+    let mut prepared = MigrationState::new(prepared);
+    while prepared.next() != Some(Stage::Configure) {
+        prepared.done += 1;
+    }
+    let node = bridged(Order::Rest);
+    node.world.borrow_mut().migration = Some(prepared);
+    node.at(20, World::remove_bridge);
+    assert!(!guard(&node, 60, Duration::ZERO));
+    assert!(look(&node, World::is_served));
+    let all = notices(&node);
+    assert!(all.contains("another program deleted the bridge"), "{all}");
+    // Without a migration, the bridge was removed on purpose.
+    node.world.borrow_mut().migration = None;
+    restart_slowly(&node);
+    node.at(70, World::remove_bridge);
+    assert!(guard(&node, 120, Duration::ZERO));
+    assert!(!look(&node, |world| world.machine.has_bridge()));
+}
+
+#[test]
 fn a_guard_that_cannot_watch_the_cluster_lets_the_lease_expire_while_kube_proxy_serves() {
     let node = bridged(Order::Rest);
     {

@@ -37,6 +37,7 @@ fn turned(external: bool) -> Entry {
         why: "requested".to_owned(),
         requested: true,
         external,
+        set_back: false,
     }
 }
 

@@ -208,6 +208,7 @@ impl<N: MigrationNode> Engine<'_, N> {
                 why: why.clone(),
                 requested: false,
                 external: false,
+                set_back: matches!(error, StageError::SetBack(_)),
             }
         };
         if let Err(error) = self.record(progress, entry).await {
@@ -233,6 +234,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             why: "requested".to_owned(),
             requested: true,
             external,
+            set_back: false,
         };
         let turned = self.record(progress, entry).await;
         turned.map_err(|error| error.to_string())
@@ -352,6 +354,8 @@ impl<N: MigrationNode> Engine<'_, N> {
         let known = matches!(stage, Stage::Build | Stage::Configure)
             && progress.leg == Leg::There
             && !external;
+        // An earlier run began it.
+        let resumed = progress.begun;
         let entry = Entry::Stage {
             at: self.node.now(),
             leg: progress.leg,
@@ -366,7 +370,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             Stage::Backup => done(stage, self.node.backup().await),
             Stage::Drain => self.drain(progress, name).await,
             Stage::Evict => self.evict(&plan).await,
-            Stage::Verify | Stage::Recheck => self.verify(progress, stage, name).await,
+            Stage::Verify | Stage::Recheck => self.verify(progress, stage, name, resumed).await,
             Stage::BridgeUp => {
                 // The guard starts first: it keeps the bridge if kpx is killed right after the load.
                 done(stage, self.node.guard(progress.served()).await)?;

@@ -9,6 +9,7 @@ use super::log;
 use kpx_judge::diff::{self, Change};
 use kpx_judge::plan;
 use kpx_node::backend::Mode;
+use kpx_node::cluster::config::ProxyConfig;
 use kpx_node::cluster::edit::Fields;
 use kpx_node::cluster::pod::CrashLoop;
 use kpx_node::evidence::{Gap, Item};
@@ -243,6 +244,37 @@ pub fn of_probes(unserved: &Unserved) -> Gate {
         status,
         reason,
     }
+}
+
+/// Returns that the configuration in `place`, now `text`, no longer has the mode that was `set`, if so.
+pub fn set_back(place: &str, text: &str, set: Mode) -> Option<String> {
+    let mode = mode_in(text)?;
+    (mode != set).then(|| {
+        format!("{place} has mode {mode}, not {set}, again: another program, such as GitOps, set it back")
+    })
+}
+
+/// Returns the mode that the configuration `text` asks for.
+pub fn mode_in(text: &str) -> Option<Mode> {
+    ProxyConfig::parse(text).ok()?.mode_asked()
+}
+
+/// Returns whether `gates` wait for kube-proxy's configuration.
+pub fn awaits_configuration(gates: &[Gate]) -> bool {
+    let mut gates = gates.iter();
+    gates.any(|gate| gate.name == Name::Configuration && gate.status == Status::Waiting)
+}
+
+/// Returns why the running kube-proxy is older than its configuration, if `gates` show that: the file has what was set, and
+/// kube-proxy another mode.
+pub fn outdated(gates: &[Gate]) -> Option<String> {
+    let of = |name, status| {
+        let mut gates = gates.iter();
+        gates.find(move |gate| gate.name == name && gate.status == status)
+    };
+    let mode = of(Name::Mode, Status::Waiting)?;
+    of(Name::Configuration, Status::Passed)?;
+    Some(format!("{}, and its configuration another", mode.reason))
 }
 
 /// Returns the gate on a crash loop of kube-proxy's container.

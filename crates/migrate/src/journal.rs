@@ -64,6 +64,9 @@ pub enum Entry {
         /// Whether the configuration is restored, and kube-proxy restarted, externally.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         external: bool,
+        /// Whether another program set the configuration back.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        set_back: bool,
     },
     /// Loss was observed.
     Observed {
@@ -160,6 +163,8 @@ pub struct MigrationState {
     pub why: Option<String>,
     /// Whether an operator requested the rollback.
     pub requested: bool,
+    /// Whether it was rolled back because another program set the configuration back.
+    pub set_back: bool,
     /// Whether it has ended.
     pub ended: bool,
     /// Its progress when it turned to its rollback.
@@ -226,6 +231,7 @@ impl MigrationState {
             proxy: None,
             why: None,
             requested: false,
+            set_back: false,
             ended: false,
             gone: Gone::default(),
             notes: Vec::new(),
@@ -353,6 +359,7 @@ impl MigrationState {
                 why,
                 requested,
                 external,
+                set_back,
                 ..
             } => {
                 if self.leg == Leg::Back {
@@ -371,6 +378,7 @@ impl MigrationState {
                 self.done = 0;
                 self.begun = false;
                 self.requested = requested;
+                self.set_back = set_back;
                 self.why = Some(why);
             }
             Entry::Observed { loss, .. } => self.observed = self.observed.plus(loss),

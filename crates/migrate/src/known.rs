@@ -1,7 +1,6 @@
 //! The cluster's state of a node's migration, used if the node's journal was lost.
 
 use crate::fleet::state::{Fleet, NodeState};
-use crate::fleet::task::Task;
 use crate::journal::{Entry, MigrationState};
 use crate::migration::{Leg, Migration, Stage, Strategy};
 use kpx_node::evidence::Time;
@@ -15,7 +14,7 @@ pub fn has_begun(fleet: &Fleet, node: &str) -> bool {
     let over = fleet.ended && fleet.leg == Leg::Back;
     let state = fleet.nodes.get(node);
     let is_undone = matches!(state, Some(NodeState::RolledBack | NodeState::Already));
-    !over && !is_undone && fleet.began(&Task::Prepare(node.to_owned()))
+    !over && !is_undone && fleet.has_touched(node)
 }
 
 /// Returns the migration of `node` as the coordinator of `fleet` began it, with the name `id`.
@@ -105,6 +104,7 @@ mod tests {
         }));
         let mut fleet = Fleet::new(plan.unwrap());
         fleet.begin();
+        fleet.untouched = None;
         fleet
             .nodes
             .extend(state.map(|state| ("w1".to_owned(), state)));
@@ -127,6 +127,7 @@ mod tests {
             why: "requested".to_owned(),
             requested: true,
             external: false,
+            set_back: false,
         };
         assert!(state.follow(turned));
         state
@@ -171,6 +172,14 @@ mod tests {
         }
         assert!(behind.is_prepared());
         assert_eq!(missing(&fleet, "w1", &behind, fleet.plan.began), []);
+    }
+
+    #[test]
+    fn a_node_on_which_kpx_did_not_start_has_not_begun() {
+        let mut fleet = fleet(None);
+        assert!(has_begun(&fleet, "w1"));
+        fleet.untouched = Some("w1".to_owned());
+        assert!(!has_begun(&fleet, "w1"));
     }
 
     #[test]

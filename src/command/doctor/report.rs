@@ -364,6 +364,22 @@ impl DoctorReport {
         blocks.map(|block| Block::new(block, &self.findings))
     }
 
+    /// Returns the errors, as `ID: message`.
+    pub(crate) fn blockers(&self) -> Vec<String> {
+        let findings = self.findings.iter();
+        let errors = findings.filter(|finding| finding.severity == Severity::Error);
+        errors
+            .map(|error| format!("{}: {}", error.id, error.message))
+            .collect()
+    }
+
+    /// Returns whether the answer of a check is unknown.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.checks
+            .iter()
+            .any(|check| check.status == Status::Unknown)
+    }
+
     /// Returns the verdict in a few words, and its tone.
     pub(crate) fn answer(&self) -> (Tone, String) {
         human::answer(self)

@@ -277,19 +277,17 @@ pub struct ContinueArgs {
     #[arg(long)]
     pub this_node: bool,
 
-    /// Roll back unless healthy after this long
+    /// Roll back unless healthy after this long [default: 5m]
     ///
     /// Healthy: kube-proxy serves in the new mode and the Services answer.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = value::duration, env = "KPX_CONFIRM_TIMEOUT",
-        hide_short_help = true)]
-    pub confirm_timeout: Duration,
+    #[arg(long, value_name = "TIME", value_parser = value::duration, env = "KPX_CONFIRM_TIMEOUT", hide_short_help = true)]
+    pub confirm_timeout: Option<Duration>,
 
-    /// Drain connections and pods this long
+    /// Drain connections and pods this long [default: 20m]
     ///
     /// Wait this long for connections through virtual servers to end, and for evicted pods to terminate.
-    #[arg(long, value_name = "TIME", default_value = "20m", value_parser = value::duration, env = "KPX_DRAIN_TIMEOUT",
-        hide_short_help = true)]
-    pub drain_timeout: Duration,
+    #[arg(long, value_name = "TIME", value_parser = value::duration, env = "KPX_DRAIN_TIMEOUT", hide_short_help = true)]
+    pub drain_timeout: Option<Duration>,
 
     /// Accept a loss: connections, or a class of packets
     ///
@@ -299,12 +297,11 @@ pub struct ContinueArgs {
         value_parser = value::accepted_loss)]
     pub accept_loss: Vec<AcceptedLoss>,
 
-    /// Set the lease of the bridge: 10s to 1h
+    /// Set the lease of the bridge: 10s to 1h [default: 60s]
     ///
     /// The bridge serves new connections this long after the last renewal by kpx or its guard.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = value::lease, env = "KPX_LEASE",
-        hide_short_help = true)]
-    pub lease: Duration,
+    #[arg(long, value_name = "TIME", value_parser = value::lease, env = "KPX_LEASE", hide_short_help = true)]
+    pub lease: Option<Duration>,
 
     /// Do not ask for confirmation
     #[arg(long, short)]
@@ -318,7 +315,31 @@ pub struct ContinueArgs {
     pub again: bool,
 }
 
+/// The default of `--confirm-timeout`.
+const CONFIRM: Duration = Duration::from_secs(5 * 60);
+
+/// The default of `--drain-timeout`.
+const DRAIN: Duration = Duration::from_secs(20 * 60);
+
+/// The default of `--lease`.
+pub(super) const LEASE: Duration = Duration::from_secs(60);
+
 impl ContinueArgs {
+    /// Returns how long to wait until kube-proxy serves in the new mode.
+    pub(super) fn confirm(&self) -> Duration {
+        self.confirm_timeout.unwrap_or(CONFIRM)
+    }
+
+    /// Returns how long to wait for connections to end, and for pods to leave.
+    pub(super) fn drain(&self) -> Duration {
+        self.drain_timeout.unwrap_or(DRAIN)
+    }
+
+    /// Returns the lease of the bridge.
+    pub(super) fn lease(&self) -> Duration {
+        self.lease.unwrap_or(LEASE)
+    }
+
     /// Returns whether connections that do not drain in time are dropped.
     pub(super) fn drops_connections(&self) -> bool {
         self.accept_loss.contains(&AcceptedLoss::Connections)

@@ -5,6 +5,7 @@ use color_eyre::eyre::{WrapErr as _, eyre};
 use super::args::JourneyArgs;
 use super::draft::{self, Draft};
 use super::local_node::LocalNode;
+use super::lock;
 use super::report::{LOST, MigrateReport, Summary};
 use super::run::{Continue, go_on, limits, refuse_bundle, run_engine};
 use crate::command::shared::change::{confirm, open_after_guard};
@@ -33,12 +34,22 @@ pub(super) async fn run(
     if external && args.go_on.again && !args.dry_run && is_begun(&journals::of(session), to)? {
         return go_on(session, io, &args.go_on, Continue::Resume).await;
     }
+    // The steps before and after an external change are also those that a coordinator runs on its nodes.
+    let asks = !external && !args.dry_run && !session.source.is_bundle();
+    let unasked = if asks {
+        lock::refuse_beside_another(session).await?
+    } else {
+        None
+    };
     // The name is determined once: every stage and every later command uses it.
     let named = identity::named(session).await?;
     let given = session;
     let session = &named.session;
     let name = named.name.as_str();
-    let present = draft::present(session).await;
+    let present = match draft::present(session).await {
+        Err(failure) => Err(draft::silent(session, args, failure).await),
+        present => present,
+    };
     let present = draft::explained(session, name, present).await?;
     let from = match args.old_mode {
         Some(left) if present == to => left,
@@ -64,7 +75,8 @@ pub(super) async fn run(
     let journals = journals::of(session);
     refuse_unfinished(given, &journals)?;
     let draft = draft::plan(session, &named, args, from, external).await;
-    let draft = draft::explained(session, name, draft).await?;
+    let mut draft = draft::explained(session, name, draft).await?;
+    draft.notes.extend(unasked);
     let (report, migration) = planned(draft);
     let quiet = session.quiet && args.go_on.yes;
     if !quiet {
@@ -88,7 +100,7 @@ pub(super) async fn run(
         journal,
         folder,
         migration.clone(),
-        args.go_on.lease,
+        args.go_on.lease(),
     );
     let began = Entry::Began {
         kpx: env!("CARGO_PKG_VERSION").to_owned(),
@@ -110,6 +122,7 @@ fn planned(draft: Draft) -> (MigrateReport, Migration) {
     let mut report = MigrateReport::new(&draft.migration, Outcome::Planned);
     report.result.id = None;
     report.result.notes = draft.notes;
+    report.inconclusive = draft.plan.assessment.is_unknown();
     report.plan = Some(draft.plan);
     (report, draft.migration)
 }
@@ -158,10 +171,12 @@ fn refuse_blocked(report: &MigrateReport, args: &JourneyArgs) -> Result<(), Fail
             options.push(format!("--skip {}", others.join(",")));
         }
         return Err(
-            Failure::from(eyre!("blocked by {all}; nothing was changed")).with_hint(format!(
-                "`kpx explain ID` describes each fix; `{}` migrates anyway",
-                options.join(" ")
-            )),
+            Failure::from(eyre!("blocked by {all}; nothing was changed"))
+                .with_hint(format!(
+                    "`kpx explain ID` describes each fix; `{}` migrates anyway",
+                    options.join(" ")
+                ))
+                .blocked(),
         );
     }
     if let Established::All(gauge) = &plan.loss.established
@@ -172,7 +187,8 @@ fn refuse_blocked(report: &MigrateReport, args: &JourneyArgs) -> Result<(), Fail
             number_of(gauge.count, "established connection"),
             gauge.holders()
         ))
-        .with_hint("--accept-loss drops them"));
+        .with_hint("--accept-loss drops them")
+        .blocked());
     }
     Ok(())
 }

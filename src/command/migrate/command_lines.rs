@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::args::{ContinueArgs, JourneyArgs, MigratePart};
+use super::args::{ContinueArgs, JourneyArgs, LEASE, MigratePart};
 use super::draft::consent;
 use crate::cli::parser::{Cli, Command};
 use crate::command::bridge::args::BridgeAction;
@@ -18,9 +18,6 @@ use kpx_migrate::migration::Strategy;
 use kpx_migrate::wire::{NodeCommand, Start, Timeouts};
 use kpx_node::backend::Mode;
 
-/// The default of `--lease`.
-const LEASE: u64 = 60;
-
 /// Parses `words` after `kpx` as kpx does.
 fn parse(words: &[String]) -> (Cli, Session) {
     let words = words.iter().map(String::as_str);
@@ -29,11 +26,10 @@ fn parse(words: &[String]) -> (Cli, Session) {
 }
 
 fn timeouts(args: &ContinueArgs) -> Timeouts {
-    let lease = (args.lease.as_secs() != LEASE).then_some(args.lease);
     Timeouts::new(
-        args.confirm_timeout,
-        args.drain_timeout,
-        lease,
+        args.confirm(),
+        args.drain(),
+        Some(args.lease()).filter(|lease| *lease != LEASE),
         args.drops_connections(),
     )
 }
@@ -58,7 +54,7 @@ fn meaning(cli: &Cli) -> NodeCommand {
         Command::Bridge(args) if args.action == BridgeAction::Guard => NodeCommand::Guard {
             mode: args.mode.unwrap(),
             awaits: args.awaits.as_secs(),
-            lease: Some(args.lease.as_secs()).filter(|lease| *lease != LEASE),
+            lease: Some(args.lease.as_secs()).filter(|lease| *lease != LEASE.as_secs()),
         },
         Command::Migrate(args) => match args.part.as_ref().unwrap() {
             MigratePart::Prepare(args) if args.dry_run => {

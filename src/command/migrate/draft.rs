@@ -19,7 +19,7 @@ use crate::command::shared::session::{Readable as _, Session};
 use crate::provider;
 use kpx_host::{clock, own_pods};
 use kpx_judge::bridge::Lease;
-use kpx_judge::check;
+use kpx_judge::check::{self, Severity};
 use kpx_judge::diff;
 use kpx_judge::plan::{self, ConfigSource, Consent, Plan};
 use kpx_judge::requirements::Status;
@@ -53,6 +53,32 @@ pub(super) async fn present(session: &Session) -> Result<Mode, Failure> {
     let reported = NodeSnapshot::new(&evidence).reported_mode();
     reported.hint("kube-proxy must run and serve /proxyMode at its metrics address, so that kpx can verify the new mode")
 }
+
+/// Returns `failure` of a kube-proxy that does not report its mode, or instead what the checks before a switch find about it.
+pub(super) async fn silent(session: &Session, args: &JourneyArgs, failure: Failure) -> Failure {
+    let (Ok(to), Ok(skipped)) = (to(args), named_checks::named(&args.skip)) else {
+        return failure;
+    };
+    let mut checks = check::asked(Some(to));
+    checks.retain(|check| skipped.iter().all(|skipped| skipped.id != check.id));
+    let accepted = accept::classes(&args.go_on.accept_loss);
+    let Ok(report) = preflight::look(session, to, &checks, &accepted).await else {
+        return failure;
+    };
+    let mut findings = report.assessment.findings.iter();
+    if !findings.any(|finding| finding.id == SILENT && finding.severity == Severity::Error) {
+        return failure;
+    }
+    Failure::from(eyre!(
+        "blocked by {}; nothing was changed",
+        report.assessment.blockers().join("; ")
+    ))
+    .with_hint("`kpx explain ID` describes each fix")
+    .blocked()
+}
+
+/// The check whether kube-proxy answers.
+const SILENT: &str = "KP05";
 
 /// Adds the page about the provider of node `name` to a failure, if the provider is known.
 pub(super) async fn explained<T>(
@@ -125,7 +151,9 @@ pub(super) async fn plan(
         Ok(store) => (store.place().to_string(), store.diff(&migration.there)),
         Err(gap) => (gap.to_string(), String::new()),
     };
-    let stages = stages(&state, &evidence, name, args)?;
+    // What blocks the migration is reported before what keeps a stage from being planned.
+    let lenient = args.dry_run || !report.assessment.blockers().is_empty();
+    let stages = stages(&state, &evidence, name, args, lenient)?;
     let others = Strategy::ALL.into_iter();
     let others = others.filter(|strategy| *strategy != migration.strategy);
     let others = others.map(|strategy| {
@@ -385,15 +413,17 @@ pub(super) fn refuse_strays(session: &Session, args: &JourneyArgs) -> Result<(),
 }
 
 fn lease(args: &JourneyArgs) -> Lease {
-    Lease::of(args.go_on.lease)
+    Lease::of(args.go_on.lease())
 }
 
-/// Returns the plan of each stage, as far as it can be known before the earlier stages are done.
+/// Returns the plan of each stage, as far as it can be known before the earlier stages are done. With `lenient`, a stage that cannot
+/// be planned is unknown.
 fn stages(
     state: &MigrationState,
     evidence: &Evidence,
     name: &str,
     args: &JourneyArgs,
+    lenient: bool,
 ) -> Result<Vec<PlannedStage>, Failure> {
     let own = own_pods()
         .map_err(|why| eyre!(why).wrap_err("cannot find out whether kpx runs in a pod"))?;
@@ -421,8 +451,8 @@ fn stages(
                 Ok(plan) => plan,
                 // A refusal to evict is an error even in a dry run.
                 Err(error @ stage::Unplanned::Evict(_)) => return Err(unplanned(error)),
-                // A dry run prints a plan with a gap.
-                Err(error) if args.dry_run => {
+                // The plan that is printed has a gap.
+                Err(error) if lenient => {
                     all.push(PlannedStage::unknown(stage, &error));
                     continue;
                 }

@@ -8,12 +8,12 @@ use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 use serde_json::Value;
 
-use super::args::{ContinueArgs, MigrateArgs};
-use super::fleet_draft::LEASE;
+use super::args::{ContinueArgs, LEASE, MigrateArgs};
 use super::lock::Lock;
 use super::progress::{self, FleetProgress};
 use super::prompt::{agree, refuse_unattended, unless_asked};
 use super::remote_cluster::RemoteCluster;
+use super::run::at_its_source;
 use super::{fleet_draft, preview};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity;
@@ -27,7 +27,7 @@ use crate::render::{self, Board, Format, Report as _};
 use crate::report::plan::CONNECTIONS;
 use kpx_host::LiveCluster;
 use kpx_host::clock::{self, Interrupts};
-use kpx_migrate::accept;
+use kpx_migrate::controller::guard::NO_BRIDGE;
 use kpx_migrate::fleet::engine::{Cluster as _, Ended, Engine, Event};
 use kpx_migrate::fleet::lease::{self, Claim};
 use kpx_migrate::fleet::pod::{self, Job, MIGRATION, Phase};
@@ -39,14 +39,22 @@ use kpx_node::action::COPY_LABEL;
 use kpx_node::evidence::Time;
 use kpx_node::words::number_of;
 
-/// Returns the command that resumes the migration.
-fn go_on_command(session: &Session) -> String {
-    identity::fleet_command(session, "resume")
+/// Returns the command that resumes the migration of `fleet`.
+fn go_on_command(session: &Session, fleet: &Fleet) -> String {
+    identity::fleet_command(&with_image(session, fleet), "resume")
 }
 
-/// Returns the command that rolls the migration back.
-fn go_back_command(session: &Session) -> String {
-    identity::fleet_command(session, "rollback")
+/// Returns the command that rolls the migration of `fleet` back.
+fn go_back_command(session: &Session, fleet: &Fleet) -> String {
+    identity::fleet_command(&with_image(session, fleet), "rollback")
+}
+
+/// Returns `session` with the image of the migration's pods, unless that is kube-proxy's.
+fn with_image(session: &Session, fleet: &Fleet) -> Session {
+    let mut session = session.clone();
+    let image = fleet.plan.image.clone().filter(|_| !fleet.plan.copies);
+    session.pods.image = image.or(session.pods.image);
+    session
 }
 
 /// Returns whether the command line selects other nodes than this one.
@@ -72,7 +80,7 @@ pub(super) async fn begin(
     let mut interrupts = Interrupts::listen_to_hangup();
     let mut draft = unless_asked(
         &mut interrupts,
-        fleet_draft::plan(session, &mut cluster, args),
+        Box::pin(fleet_draft::plan(session, &mut cluster, args)),
     )
     .await?;
     if let Some(planned) = &mut draft.report.plan {
@@ -100,8 +108,8 @@ pub(super) async fn begin(
         ))
         .with_hint(format!(
             "`{}` or `{}` ends it",
-            go_on_command(session),
-            go_back_command(session)
+            go_on_command(session, &unfinished),
+            go_back_command(session, &unfinished)
         )));
     }
     let agreed = args.journey.go_on.yes;
@@ -158,7 +166,7 @@ pub(super) async fn status(session: &Session, io: &mut Io<'_>) -> Result<u8, Fai
             Leg::Back => Outcome::RolledBack,
         };
     } else {
-        report.next = Some(go_on_command(session));
+        report.next = Some(go_on_command(session, &fleet));
         report.left = left(&mut cluster, &fleet).await;
     }
     report.lease = Some(lease_status(&mut cluster).await);
@@ -178,22 +186,27 @@ pub(super) async fn go_on(
     let (Some(mut fleet), _) = kept(&mut cluster).await? else {
         return Err(none());
     };
+    let is_back = fleet.leg == Leg::Back;
+    if fleet.ended && is_back == back && args.again {
+        let outcome = if is_back {
+            Outcome::RolledBack
+        } else {
+            Outcome::Migrated
+        };
+        let report = FleetReport::new(&fleet, outcome);
+        return print(session, &mut shared.borrow_mut(), &report);
+    }
     if fleet.ended && !back {
         return Err(Failure::from(eyre!(
             "the newest migration of this cluster has ended"
         )));
     }
-    if fleet.ended && fleet.leg == Leg::Back {
+    if fleet.ended && is_back {
         return Err(Failure::from(eyre!(
             "the newest migration of this cluster is already rolled back"
         )));
     }
-    fleet.plan.timeouts.accept_loss |= args.drops_connections();
-    let more = accept::classes(&args.accept_loss).into_iter();
-    let more: Vec<_> = more
-        .filter(|class| !fleet.plan.accepts.contains(class))
-        .collect();
-    fleet.plan.accepts.extend(more);
+    fleet_draft::go_on_with(&mut fleet.plan, args);
     refuse_unattended(&shared.borrow(), fleet.plan.image.is_none())?;
     let mut interrupts = Interrupts::listen_to_hangup();
     if !args.yes {
@@ -268,7 +281,12 @@ async fn guards(cluster: &mut RemoteCluster<'_, '_, '_>, fleet: &Fleet) -> Vec<G
             Err(error) => GuardState::Unknown(error.to_string()),
             Ok(None) => GuardState::Gone,
             Ok(Some(found)) => match pod::phase(&found) {
-                Phase::Runs => GuardState::Runs,
+                // Its last line says what it sees.
+                Phase::Runs => match cluster.log(&object.name).await {
+                    Ok(log) if log.trim_end().ends_with(NO_BRIDGE) => GuardState::Unbridged,
+                    Ok(_) => GuardState::Runs,
+                    Err(error) => GuardState::Unknown(error.to_string()),
+                },
                 Phase::Waits(why) => GuardState::Waits(why),
                 Phase::Over(..) => GuardState::Gone,
             },
@@ -362,7 +380,8 @@ async fn locked<'io>(
         (_, Some(now)) => {
             let given = std::mem::replace(fleet, now).plan;
             fleet.plan.accepts = given.accepts;
-            fleet.plan.timeouts.accept_loss = given.timeouts.accept_loss;
+            fleet.plan.timeouts = given.timeouts;
+            fleet.plan.limit = given.limit;
         }
     }
     cluster.sweep(&fleet.plan.id).await?;
@@ -427,8 +446,15 @@ async fn outcome(
     let mut report = FleetReport::new(fleet, outcome);
     report.why = why;
     report.seconds = Some(clock::now().since(began).as_secs());
-    if matches!(outcome, Outcome::Reverted | Outcome::Stopped) {
+    if matches!(outcome, Outcome::Reverted | Outcome::Stopped) && fleet.has_moved() {
         report.notes.push(CONNECTIONS.to_owned());
+    }
+    if fleet.set_back && outcome == Outcome::Reverted {
+        report.notes.push(at_its_source(fleet.plan.there.mode));
+        report.next = Some(format!(
+            "kpx migrate prepare --to {}",
+            fleet.plan.there.mode
+        ));
     }
     if outcome == Outcome::Stopped {
         report.guards = guards(cluster, fleet).await;
@@ -436,10 +462,10 @@ async fn outcome(
         report.next = Some(match fleet.leg {
             Leg::There => format!(
                 "{}, or {}",
-                go_on_command(session),
-                go_back_command(session)
+                go_on_command(session, fleet),
+                go_back_command(session, fleet)
             ),
-            Leg::Back => go_on_command(session),
+            Leg::Back => go_on_command(session, fleet),
         });
     }
     report

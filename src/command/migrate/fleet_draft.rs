@@ -1,11 +1,10 @@
 //! The draft of a fleet's migration: its plan, from the cluster's objects.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use color_eyre::eyre::eyre;
 
-use super::args::{ContinueArgs, MigrateArgs};
+use super::args::{ContinueArgs, LEASE, MigrateArgs};
 use super::draft;
 use super::remote_cluster::RemoteCluster;
 use super::report::{FleetReport, FoundProvider, PlannedFleet};
@@ -19,19 +18,19 @@ use kpx_migrate::fleet::engine::Cluster as _;
 use kpx_migrate::fleet::order;
 use kpx_migrate::fleet::pod::{self, Job};
 use kpx_migrate::fleet::state::{Fleet, FleetPlan};
+use kpx_migrate::log;
 use kpx_migrate::wire::{Outcome, Timeouts};
-use kpx_node::cluster::Node;
+use kpx_node::action::PROXY_LABEL;
+use kpx_node::backend::Mode;
 use kpx_node::cluster::config::{self, ProxyConfig};
 use kpx_node::cluster::edit::Fields;
 use kpx_node::cluster::version;
+use kpx_node::cluster::{Node, Pod};
 use kpx_node::evidence::Item;
 use kpx_node::node::NodeSnapshot;
 
 /// The time that a command on a node may take in addition to its timeouts, in seconds.
 const SPARE: u64 = 600;
-
-/// The default of `--lease`.
-pub(super) const LEASE: Duration = Duration::from_secs(60);
 
 /// A fleet's migration before it is confirmed.
 pub(super) struct Draft {
@@ -76,8 +75,19 @@ pub(super) async fn plan(
     let from = config
         .mode_asked()
         .ok_or_else(|| eyre!("{} has the unknown mode {:?}", store.place(), config.mode))?;
-    let (there, back) = draft::fields(&args.journey, &config, from, to);
+    let (there, _) = draft::fields(&args.journey, &config, from, to);
     let change = store.configure(&there).map_err(unwritable)?;
+    let is_set = change.steps.is_empty();
+    let behind = if is_set {
+        Behind::find(cluster, node.all_pods()?, &nodes, to).await?
+    } else {
+        None
+    };
+    let (from, nodes) = match &behind {
+        Some(behind) => (behind.mode, behind.nodes.clone()),
+        None => (from, nodes),
+    };
+    let (there, back) = draft::fields(&args.journey, &config, from, to);
     if !store.is_shared() {
         let what = eyre!(
             "each node has a configuration of its own, {}",
@@ -95,7 +105,7 @@ pub(super) async fn plan(
         Some(image) => (Some(image.clone()), false),
         None => (Some(proxy_image(&node)?), true),
     };
-    let plan = FleetPlan {
+    let mut plan = FleetPlan {
         id: draft::id(began, from, to).to_lowercase(),
         began,
         from,
@@ -114,10 +124,11 @@ pub(super) async fn plan(
         skip: args.journey.skip.clone(),
         accepts: accept::classes(&go_on.accept_loss),
         timeouts: timeouts(go_on),
-        limit: (go_on.confirm_timeout + go_on.drain_timeout).as_secs() + SPARE,
+        limit: 0,
     };
+    plan.limit = limit(&plan.timeouts);
     let fleet = Fleet::new(plan);
-    let already = change.steps.is_empty();
+    let already = is_set && behind.is_none();
     let mut report = FleetReport::new(
         &fleet,
         if already {
@@ -127,7 +138,10 @@ pub(super) async fn plan(
         },
     );
     report.id = None;
-    report.notes = notes(&fleet.plan, all.len(), &change.notes);
+    report.notes = match &behind {
+        Some(behind) => behind.notes(&fleet.plan),
+        None => notes(&fleet.plan, all.len(), &change.notes),
+    };
     if !already {
         report.plan = Some(PlannedFleet {
             store: store.place().to_string(),
@@ -150,6 +164,84 @@ pub(super) async fn plan(
         plan: fleet.plan,
         report,
     })
+}
+
+/// Nodes whose kube-proxy started before its configuration got the mode: it still runs in another one.
+struct Behind {
+    mode: Mode,
+    nodes: Vec<String>,
+    /// The nodes of which that is unknown.
+    unknown: Vec<String>,
+}
+
+impl Behind {
+    /// Returns those of `nodes` whose kube-proxy, one of `pods`, logged another mode than `to` when it started; `None` if all run in
+    /// `to`.
+    async fn find(
+        cluster: &mut RemoteCluster<'_, '_, '_>,
+        pods: &[Pod],
+        nodes: &[String],
+        to: Mode,
+    ) -> Result<Option<Self>, Failure> {
+        let mut by_mode: BTreeMap<Mode, Vec<String>> = BTreeMap::new();
+        let mut unknown = Vec::new();
+        for node in nodes {
+            let here = |pod: &&Pod| {
+                let label = pod.metadata.labels.get(PROXY_LABEL.0);
+                pod.spec.node_name.as_ref() == Some(node)
+                    && label.is_some_and(|label| label == PROXY_LABEL.1)
+                    && pod.metadata.deletion_timestamp.is_none()
+            };
+            let text = match pods.iter().find(here) {
+                Some(pod) => cluster.log(&pod.metadata.name).await.unwrap_or_default(),
+                None => String::new(),
+            };
+            match log::said(&text).mode {
+                Some(mode) if mode == to => {}
+                Some(mode) => by_mode.entry(mode).or_default().push(node.clone()),
+                None => unknown.push(node.clone()),
+            }
+        }
+        let set = format!("kube-proxy is already configured for mode {to}");
+        let mut modes = by_mode.into_iter();
+        match (modes.next(), modes.next()) {
+            (None, _) if unknown.is_empty() => Ok(None),
+            (None, _) => Err(Failure::from(eyre!(
+                "{set}; whether it runs in it on {} is unknown: its log does not say, or cannot be read",
+                unknown.join(", ")
+            ))
+            .with_hint("`kpx doctor --node NAME` shows the mode of a node")
+            .unknown()),
+            (Some((mode, nodes)), None) => Ok(Some(Self {
+                mode,
+                nodes,
+                unknown,
+            })),
+            (Some((one, nodes)), Some((other, others))) => Err(Failure::from(eyre!(
+                "{set}; it still runs in mode {one} on {} and in mode {other} on {}",
+                nodes.join(", "),
+                others.join(", ")
+            ))
+            .with_hint("--node NAME,NAME selects those of one mode")),
+        }
+    }
+
+    fn notes(&self, plan: &FleetPlan) -> Vec<String> {
+        let to = plan.there.mode;
+        let mut notes = draft::notes(plan.from, to);
+        notes.push(format!(
+            "the configuration already has mode {to}: only those nodes migrate whose kube-proxy still runs in mode {}; each changes to \
+             mode {to} without preparation if its kube-proxy restarts before; a rollback sets mode {} for all nodes",
+            self.mode, self.mode
+        ));
+        if !self.unknown.is_empty() {
+            notes.push(format!(
+                "the mode in which kube-proxy runs on {} is unknown: its log does not say, or cannot be read",
+                self.unknown.join(", ")
+            ));
+        }
+        notes
+    }
 }
 
 /// Returns the image of kube-proxy, into whose container kpx copies itself.
@@ -178,13 +270,39 @@ fn unwritable(error: Unwritable) -> Failure {
 }
 
 fn timeouts(args: &ContinueArgs) -> Timeouts {
-    let lease = (args.lease != LEASE).then_some(args.lease);
     Timeouts::new(
-        args.confirm_timeout,
-        args.drain_timeout,
-        lease,
+        args.confirm(),
+        args.drain(),
+        Some(args.lease()).filter(|lease| *lease != LEASE),
         args.drops_connections(),
     )
+}
+
+/// Returns how long a command on a node may take altogether, in seconds.
+const fn limit(timeouts: &Timeouts) -> u64 {
+    timeouts.confirm + timeouts.drain + SPARE
+}
+
+/// Sets in `plan` what the command that continues it was given: limits, and consent.
+pub(super) fn go_on_with(plan: &mut FleetPlan, args: &ContinueArgs) {
+    let given = timeouts(args);
+    let kept = &mut plan.timeouts;
+    if args.confirm_timeout.is_some() {
+        kept.confirm = given.confirm;
+    }
+    if args.drain_timeout.is_some() {
+        kept.drain = given.drain;
+    }
+    if args.lease.is_some() {
+        kept.lease = given.lease;
+    }
+    kept.accept_loss |= given.accept_loss;
+    plan.limit = limit(&plan.timeouts);
+    for class in accept::classes(&args.accept_loss) {
+        if !plan.accepts.contains(&class) {
+            plan.accepts.push(class);
+        }
+    }
 }
 
 fn notes(plan: &FleetPlan, all: usize, more: &[String]) -> Vec<String> {

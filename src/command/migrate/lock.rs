@@ -1,10 +1,13 @@
 //! The cluster's Lease: taken, renewed, and released.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use color_eyre::eyre::eyre;
+use futures_util::future::{Either, select};
 
 use crate::command::shared::failure::Failure;
+use crate::command::shared::session::Session;
 use kpx_host::{self as host, LiveCluster, clock};
 use kpx_migrate::fleet::lease::{self, BEAT, Claim, HOLDS};
 use kpx_node::action::{Action, KubeCommand};
@@ -116,6 +119,40 @@ impl Lock {
         {
             self.act(lease::release(&found)).await.ok();
         }
+    }
+}
+
+/// Refuses a migration of this node alone while another kpx migrates the cluster's nodes. Returns a note if the cluster cannot be
+/// asked.
+pub(super) async fn refuse_beside_another(session: &Session) -> Result<Option<String>, Failure> {
+    let unasked = |why: &str| {
+        Ok(Some(format!(
+            "whether another kpx is migrating this cluster's nodes is unknown: {why}"
+        )))
+    };
+    if session.host.no_api {
+        return unasked("not asked: --no-api");
+    }
+    let (live, object, limit) = (
+        LiveCluster::new(&session.host),
+        lease::object(),
+        session.host.timeout,
+    );
+    let asked = pin!(live.object(&object));
+    let found = match select(asked, pin!(clock::pause(limit))).await {
+        Either::Left((Ok(found), _)) => found,
+        Either::Left((Err(error), _)) => return unasked(&error.to_string()),
+        Either::Right(_) => {
+            return unasked(&format!(
+                "no answer from the API server in {} s",
+                limit.as_secs()
+            ));
+        }
+    };
+    // No holder has an empty identity.
+    match lease::claim(found.as_ref(), "", clock::now()) {
+        Claim::Theirs { holder, .. } => Err(held(&holder)),
+        Claim::Missing | Claim::Free | Claim::Ours => Ok(None),
     }
 }
 

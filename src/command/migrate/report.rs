@@ -49,6 +49,9 @@ pub(crate) struct MigrateReport {
     /// Whether the migration is being rolled back.
     #[serde(skip)]
     pub back: bool,
+    /// Whether the answers of some checks before the switch are unknown.
+    #[serde(skip)]
+    pub inconclusive: bool,
 }
 
 impl MigrateReport {
@@ -68,6 +71,7 @@ impl MigrateReport {
             plan: None,
             reached: false,
             back: false,
+            inconclusive: false,
         }
     }
 
@@ -268,7 +272,7 @@ impl Report for MigrateReport {
         let blocked = preview.is_some_and(|preview| !preview.blockers.is_empty());
         match self.result.outcome {
             Outcome::Planned if blocked => FOUND,
-            Outcome::Planned if unknown => UNKNOWN,
+            Outcome::Planned if unknown || self.inconclusive => UNKNOWN,
             Outcome::Planned
             | Outcome::Already
             | Outcome::Migrated

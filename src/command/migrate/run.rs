@@ -29,6 +29,7 @@ use kpx_migrate::known;
 use kpx_migrate::loss::ObservedLoss;
 use kpx_migrate::migration::{Leg, Stage};
 use kpx_migrate::wire::Outcome;
+use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, Item};
 
 pub(in crate::command) async fn run(
@@ -210,7 +211,7 @@ pub(super) async fn go_on(
         journal,
         folder,
         state.migration.clone(),
-        args.lease,
+        args.lease(),
     );
     let limits = Limits {
         configured: matches!(
@@ -361,13 +362,21 @@ pub(super) async fn run_engine(
     Ok(outcome(session, state, ended, requested))
 }
 
+/// Returns how to migrate where another program writes the configuration.
+pub(super) fn at_its_source(to: Mode) -> String {
+    format!(
+        "the mode has to be changed at its source: `kpx migrate prepare --to {to}` on each node, then commit the mode there, then restart \
+         kube-proxy and run `kpx migrate finish`, node by node"
+    )
+}
+
 pub(super) fn limits(args: &ContinueArgs) -> Limits {
     Limits {
-        confirm: args.confirm_timeout,
-        drain: args.drain_timeout,
+        confirm: args.confirm(),
+        drain: args.drain(),
         accept_loss: args.drops_connections(),
         configured: false,
-        lease: args.lease,
+        lease: args.lease(),
     }
 }
 
@@ -400,8 +409,14 @@ fn outcome(
         let back = identity::migrate_command(session, "rollback");
         result.next = result.next.take().map(|next| format!("{next}, or {back}"));
     }
-    result.notes.clone_from(&state.notes);
-    if matches!(outcome, Outcome::Reverted | Outcome::Stopped) {
+    if outcome == Outcome::Reverted && state.set_back {
+        let to = state.migration.to();
+        let part = format!("prepare --to {to}");
+        result.next = Some(identity::migrate_command(session, &part));
+        result.notes.push(at_its_source(to));
+    }
+    result.notes.extend(state.notes.iter().cloned());
+    if matches!(outcome, Outcome::Reverted | Outcome::Stopped) && state.was_configured() {
         result.notes.push(CONNECTIONS.to_owned());
     }
     report

@@ -8,7 +8,6 @@ use crate::command::doctor::report::{DoctorReport, Status as CheckStatus};
 use crate::render::{Page, Report, Tone};
 use crate::report::plan::PlanReport;
 use crate::report::{CLEAN, FAILED, FOUND, UNKNOWN};
-use kpx_judge::check::Severity;
 use kpx_judge::requirements::{Area, Need, Requirements, Standing, Status};
 use kpx_node::backend::Mode;
 
@@ -87,10 +86,7 @@ impl PreflightReport {
     }
 
     fn blockers(&self) -> usize {
-        let findings = self.assessment.findings.iter();
-        findings
-            .filter(|finding| finding.severity == Severity::Error)
-            .count()
+        self.assessment.blockers().len()
     }
 
     fn unknown(&self) -> usize {

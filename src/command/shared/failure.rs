@@ -65,6 +65,14 @@ impl Failure {
         }
     }
 
+    /// Says that findings block what was asked for, so that nothing was changed: exit status 1.
+    pub(in crate::command) fn blocked(self) -> Self {
+        Self {
+            code: FOUND,
+            ..self
+        }
+    }
+
     /// The requested object is unknown: exit status 3.
     pub(in crate::command) fn unknown(self) -> Self {
         Self {

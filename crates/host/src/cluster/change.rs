@@ -28,9 +28,12 @@ pub(super) async fn carry_out(way: Requester<'_>, command: &KubeCommand) -> Resu
         KubeCommand::Create { object, body } => create(way, object, body).await,
         KubeCommand::Delete { object, only } => delete(way, object, only).await,
         KubeCommand::Evict { pod, uid } => evict(way, pod, uid).await,
-        KubeCommand::AwaitProxy { node, after, limit } => {
-            proxy::wait(way, node, after, *limit).await
-        }
+        KubeCommand::AwaitProxy {
+            node,
+            after,
+            limit,
+            unpulled,
+        } => proxy::wait(way, node, after, *limit, *unpulled).await,
     }
 }
 

@@ -22,18 +22,20 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Number of log lines to read for the last one that is not empty.
 const LAST_LINES: u32 = 5;
 
-/// Waits until the kube-proxy pod on `node` that is not in `after` is ready.
+/// Waits until the kube-proxy pod on `node` that is not in `after` is ready. With `unpulled`, an image that cannot be pulled ends the
+/// wait.
 pub(super) async fn wait(
     way: Requester<'_>,
     node: &str,
     after: &[String],
     limit: Duration,
+    unpulled: bool,
 ) -> Result<(), StepError> {
     let (session, end) = (way.session, Instant::now() + limit);
     let mut pause = FIRST;
     let mut restarts = Restarts::default();
     loop {
-        let seen = match look(way, end, node, after, &mut restarts).await {
+        let seen = match look(way, end, node, after, unpulled, &mut restarts).await {
             Ok(PodState::Ready) => return Ok(()),
             Ok(PodState::Lost(why)) => return Err(StepError::Refused(why)),
             Ok(PodState::Waits(why)) => why,
@@ -71,6 +73,7 @@ async fn look(
     end: Instant,
     node: &str,
     after: &[String],
+    unpulled: bool,
     restarts: &mut Restarts,
 ) -> Result<PodState, RequestError> {
     let session = way.session;
@@ -87,6 +90,10 @@ async fn look(
     let Some(trouble) = pod.unready().map(|unready| unready.to_string()) else {
         return Ok(PodState::Ready);
     };
+    if unpulled && pod.is_unpulled() {
+        let why = format!("kube-proxy on node {node} does not start: pod {name}: {trouble}");
+        return Ok(PodState::Lost(why));
+    }
     // A new pod's container has only ended because of its own failure.
     let crashes = restarts.crash_loop(std::slice::from_ref(pod), Some(Time { seconds: 0 }));
     if let Some(mut found) = crashes {

@@ -21,6 +21,7 @@ use super::context::{Context, SYSTEM_PROGRAMS, denied, gap};
 use super::rooted;
 use kpx_node::apply::StepError;
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::words::number_of;
 
 /// Packages of the programs, by their names in Debian and Fedora.
 const PACKAGES: &[(&str, &str)] = &[
@@ -178,10 +179,20 @@ fn advice(program: &str) -> String {
     package.map_or(String::new(), |(_, p)| format!("; install the package {p}"))
 }
 
-/// Returns a program's error message in one line.
+/// Returns a program's error message in one line. nft quotes each statement of an input that it refuses as a whole: only the first
+/// error counts.
 fn said(stderr: &[u8]) -> String {
+    const ERROR: &str = "Error: ";
     let said = String::from_utf8_lossy(stderr);
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
+    let mut errors = said
+        .lines()
+        .filter_map(|line| line.find(ERROR).map(|at| &line[at..]));
+    let first = errors.next().unwrap_or(&said);
+    let words = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    match errors.count() {
+        0 => words,
+        more => format!("{words} (and {})", number_of(more, "more error")),
+    }
 }
 
 /// Finds `program`: first below the host's root, whose tools fit its kernel, then among kpx's own.
@@ -405,6 +416,23 @@ mod tests {
         let gap = save(&format!("echo '{said}' >&2; exit 1")).await;
         let what = format!("`ipset save` failed: {said}");
         assert_eq!(gap, Err(Gap::Unsupported(ITEM, what)));
+    }
+
+    #[test]
+    fn of_the_errors_of_nft_only_the_first_is_quoted() {
+        let one = "/dev/stdin:1:1-20: Error: Could not process rule: Operation not permitted\n\
+                   add chain ip kube-proxy test\n             ^^^^^^^^^^\n";
+        let first = "Error: Could not process rule: Operation not permitted";
+        assert_eq!(said(one.as_bytes()), first);
+        let all = one.repeat(240);
+        assert_eq!(
+            said(all.as_bytes()),
+            format!("{first} (and 239 more errors)")
+        );
+        assert_eq!(
+            said(b"ipset v7.17: Error in line 1:\n  no set\n"),
+            "ipset v7.17: Error in line 1: no set"
+        );
     }
 
     #[tokio::test]

@@ -245,6 +245,48 @@ fn ask(
     Ok(sockets.collect())
 }
 
+/// Returns the name and id of each process that listens at the TCP address `address`, unless the process with the folder `own`
+/// does; none if that is unknown, as without root. Must run inside the network namespace.
+pub(super) fn others_at(
+    item: Item,
+    proc: &Path,
+    address: SocketAddr,
+    own: &Path,
+) -> Vec<(String, u32)> {
+    let inodes = inodes_at(item, address).unwrap_or_default();
+    let Ok(entries) = fs::read_dir(own.join("fd")) else {
+        return Vec::new();
+    };
+    let owned = entries
+        .flatten()
+        .filter_map(|entry| socket_inode(&entry.path()))
+        .any(|inode| inodes.contains(&inode));
+    if owned {
+        return Vec::new();
+    }
+    let holders = holders(item, proc, &inodes).unwrap_or_default();
+    let holders = holders.into_values().flatten();
+    holders.map(|holder| (holder.name, holder.pid)).collect()
+}
+
+/// Returns the sockets that take connections to the TCP address `address`: those bound to it, else those bound to all addresses.
+fn inodes_at(item: Item, address: SocketAddr) -> Result<BTreeSet<u32>, Gap> {
+    let mut all = Vec::new();
+    for family in Family::BOTH {
+        all.extend(ask(item, IPPROTO_TCP, family, &StateFlags::LISTEN)?);
+    }
+    all.retain(|socket| socket.header.socket_id.source_port == address.port());
+    let of = |socket: &InetResponse| socket.header.socket_id.source_address;
+    let exact = all.iter().any(|socket| of(socket) == address.ip());
+    let takes = |socket: &&InetResponse| match of(socket) {
+        ip if exact => ip == address.ip(),
+        // A socket on all IPv6 addresses takes those of IPv4 as well.
+        ip => ip.is_unspecified() && (ip.is_ipv6() || address.is_ipv4()),
+    };
+    let inodes = all.iter().filter(takes).map(|socket| socket.header.inode);
+    Ok(inodes.collect())
+}
+
 /// Returns the local and the peer end in the format of `ss`: `*` means both families, `[::]` only IPv6.
 fn ends(ip: IpAddr, v6_only: bool, device: &str, port: u16) -> (String, &'static str) {
     match ip {
@@ -315,5 +357,38 @@ pub fn fuzz(bytes: &[u8]) {
 
     for (_, message) in super::netlink::messages(bytes) {
         NetlinkMessage::<SockDiagMessage>::deserialize(message).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::process::{self, Command};
+
+    use super::*;
+
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a process to compare with, which opens nothing"
+    )]
+    fn who_listens_is_named_unless_it_is_the_process_that_is_asked_for() {
+        let others = |address: SocketAddr, pid: u32| {
+            let (proc, own) = (Path::new("/proc"), format!("/proc/{pid}"));
+            let all = others_at(Item::ProxyMode, proc, address, Path::new(&own));
+            all.into_iter().map(|(_, pid)| pid).collect::<Vec<_>>()
+        };
+        let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+        for bind in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"] {
+            let listener = TcpListener::bind(bind).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let address = SocketAddr::new([127, 0, 0, 1].into(), port);
+            assert_eq!(others(address, process::id()), [0; 0], "{bind}");
+            assert_eq!(others(address, other.id()), [process::id()], "{bind}");
+            drop(listener);
+            assert_eq!(others(address, other.id()), [0; 0], "{bind}");
+        }
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 }

@@ -29,6 +29,7 @@ pub fn change(have: &Table, want: &Table) -> String {
         comment: None,
         dormant: false,
         has_unread_flag: false,
+        owner: None,
         chains: want
             .chains
             .iter()

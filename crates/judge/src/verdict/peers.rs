@@ -343,9 +343,10 @@ impl Judge<'_> {
                 plugin: plugin.name,
             })
         };
-        // Network plugins encrypt what goes to other nodes with routes of their own.
+        // Network plugins encrypt what goes to other nodes with routes of their own; a gateway may be another address of that node.
+        let is_other = link.is_tunnel() && link.kind != "wireguard";
         let of_table = || {
-            let table = &hider.as_ref().filter(|_| link.kind != "wireguard")?.table;
+            let table = &hider.as_ref().filter(|_| is_other)?.table;
             (!matches!(table.as_str(), "main" | "254")).then(|| Odd::OtherTable {
                 table: table.clone(),
             })

@@ -30,6 +30,13 @@ const STEPS: u32 = 10;
 /// How often a guard tries to become the only one before it reports another guard.
 const TRIES: u32 = 5;
 
+/// What a guard reports while there is no bridge.
+pub const NO_BRIDGE: &str = "waiting for a bridge to guard";
+
+/// What a guard reports after it has loaded a bridge again.
+const DELETED: &str =
+    "another program deleted the bridge, so new connections may have failed; it is loaded again";
+
 /// Cheap items that show whether a full comparison is needed.
 const SIGNS: &[Item] = &[Item::ProxyConfig, Item::ProxyMode, Item::Metrics];
 
@@ -93,6 +100,13 @@ pub async fn run<N: GuardedNode>(
                         return Ok(());
                     }
                 }
+                // Another program deleted it.
+                Ok(false) if guard.is_needed() => {
+                    seen = true;
+                    if guard.tend().await {
+                        return Ok(());
+                    }
+                }
                 Ok(false) if seen || waited >= awaits => {
                     guard.disclaim();
                     (guard.notify)("no bridge to guard");
@@ -100,7 +114,7 @@ pub async fn run<N: GuardedNode>(
                 }
                 Ok(false) => {
                     waited += PAUSE;
-                    guard.report("waiting for a bridge to guard");
+                    guard.report(NO_BRIDGE);
                 }
                 Err(gap) => {
                     guard.report(&format!("cannot check whether the bridge exists: {gap}"));
@@ -180,7 +194,10 @@ impl<N: GuardedNode> Guard<'_, N> {
         let needed = is_left && !is_kept && !self.proxy_serves().await;
         let order = if needed { Order::Keep } else { Order::Rest };
         self.node.keeper().order(order);
-        self.report("the bridge stays: another kpx is changing this node");
+        self.report(match held {
+            Some(_) => "the bridge stays: another kpx is changing this node",
+            None => NO_BRIDGE,
+        });
         held.is_some()
     }
 
@@ -188,6 +205,17 @@ impl<N: GuardedNode> Guard<'_, N> {
     async fn tend(&mut self) -> bool {
         // The bridge may be out of date: update it first.
         self.refresh().await;
+        if self.is_needed() && has_bridge(&mut self.node).await == Ok(false) {
+            let why = if self.follows() {
+                "retrying"
+            } else {
+                "kpx cannot watch the cluster"
+            };
+            self.report(&format!(
+                "another program deleted the bridge, and it is not loaded again yet: {why}"
+            ));
+            return false;
+        }
         let why = match self.incomplete().await {
             Ok(None) => match self.remove().await {
                 Ok(()) => {
@@ -219,6 +247,12 @@ impl<N: GuardedNode> Guard<'_, N> {
         };
         self.report(&format!("the bridge stays: {why}"));
         false
+    }
+
+    /// Returns whether a migration needs the bridge: it has loaded it, and kube-proxy does not serve alone yet.
+    fn is_needed(&mut self) -> bool {
+        let migration = self.node.migration().ok().flatten();
+        migration.is_some_and(|migration| migration.is_bridged())
     }
 
     fn follows(&self) -> bool {
@@ -253,9 +287,13 @@ impl<N: GuardedNode> Guard<'_, N> {
         };
         let lease = self.node.keeper().lease().clone();
         let (tables, served) = picture.tables(&mut self.node, &lease)?;
-        if self.stale && has_bridge(&mut self.node).await? {
+        let is_gone = !has_bridge(&mut self.node).await?;
+        if self.stale && !is_gone || is_gone && self.is_needed() {
             let input = bridge::text(&tables);
             self.node.apply(&Action::Nft { input }).await?;
+            if is_gone {
+                self.report(DELETED);
+            }
         }
         keep_routes(&mut self.node, &served).await?;
         Ok(())

@@ -34,6 +34,8 @@ pub(super) enum StageError {
     Failed { stage: Stage, why: String },
     #[error("timed out after {} s: {what}", .waited.as_secs())]
     Gates { waited: Duration, what: String },
+    #[error("{0}")]
+    SetBack(String),
     #[error("kube-proxy does not start: {0}")]
     Crashes(CrashLoop),
     #[error(

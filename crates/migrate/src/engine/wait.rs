@@ -9,6 +9,9 @@ use crate::journal::MigrationState;
 use crate::loss::ObservedLoss;
 use crate::migration::{Leg, Stage};
 use crate::probes::{self, Answerer, Unanswered};
+use crate::stage;
+use kpx_judge::bridge::Lease;
+use kpx_judge::plan::{self, ConfigSource, Place};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::pod::{CrashLoop, Restarts};
 use kpx_node::evidence::Time;
@@ -60,15 +63,18 @@ impl<N: MigrationNode> Engine<'_, N> {
         }
     }
 
-    /// Waits until every gate is passed, and records the probes that failed meanwhile.
+    /// Waits until every gate is passed, and records the probes that failed meanwhile. A `resumed` run restarts a kube-proxy that
+    /// is older than its configuration.
     pub(super) async fn verify(
         &mut self,
         progress: &mut MigrationState,
         stage: Stage,
         name: &str,
+        resumed: bool,
     ) -> Result<Vec<String>, StageError> {
         let mut loss = ObservedLoss::default();
-        let verified = self.pass(progress, stage, name, &mut loss).await;
+        let restarts = resumed && stage == Stage::Verify && !progress.migration.external;
+        let verified = self.pass(progress, stage, name, restarts, &mut loss).await;
         self.observe(progress, loss).await?;
         verified
     }
@@ -79,6 +85,7 @@ impl<N: MigrationNode> Engine<'_, N> {
         progress: &MigrationState,
         stage: Stage,
         name: &str,
+        mut again: bool,
         loss: &mut ObservedLoss,
     ) -> Result<Vec<String>, StageError> {
         let (leg, fields) = (
@@ -97,6 +104,20 @@ impl<N: MigrationNode> Engine<'_, N> {
         loop {
             let (mut gates, silent) = self.gates(progress, expected, &mut previous, name).await;
             loss.failed_probes += silent;
+            let external = progress.migration.external;
+            if leg == Leg::There
+                && !external
+                && gates::awaits_configuration(&gates)
+                && let Some(why) = self.set_back(progress, name).await
+            {
+                return Err(StageError::SetBack(why));
+            }
+            if again && let Some(why) = gates::outdated(&gates) {
+                again = false;
+                (self.on_event)(Event::Retries(&why));
+                self.restart_again(progress, name).await?;
+                continue;
+            }
             if gates.iter().any(Gate::is_blocking)
                 && let Some(found) = self.crash_loop(progress, name, &mut restarts).await
             {
@@ -130,6 +151,36 @@ impl<N: MigrationNode> Engine<'_, N> {
             self.pause().await?;
             waited += PAUSE;
         }
+    }
+
+    /// Returns that another program set the configuration back at its source, if so.
+    async fn set_back(&mut self, progress: &MigrationState, name: &str) -> Option<String> {
+        let evidence = self.node.read(plan::CONFIG_NEEDS).await;
+        let node = NodeSnapshot::new(&evidence).called(Some(name));
+        let store = ConfigSource::find(&node, name).ok()?;
+        // Other places have no text of its own.
+        if !matches!(store.place(), Place::ConfigMap { .. } | Place::File(_)) {
+            return None;
+        }
+        gates::set_back(
+            &store.place().to_string(),
+            store.text(),
+            progress.migration.target(progress.leg),
+        )
+    }
+
+    /// Restarts kube-proxy although the journal has its restart.
+    async fn restart_again(
+        &mut self,
+        progress: &MigrationState,
+        name: &str,
+    ) -> Result<(), StageError> {
+        let stage = Stage::Restart;
+        let evidence = self.node.read(&stage::needs(progress, stage)).await;
+        let lease = Lease::of(self.limits.lease);
+        let plan = stage::plan(progress, stage, &evidence, name, &[], &lease);
+        let plan = plan.map_err(|error| StageError::Unplanned { stage, error })?;
+        self.do_steps(stage, &plan).await.map(drop)
     }
 
     /// Waits a moment, unless a stop is requested, and reports the updates of the bridge since the last pause.

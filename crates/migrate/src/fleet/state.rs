@@ -46,6 +46,12 @@ pub struct Fleet {
     /// The unique ids of the pods that the last restart replaced: they may still be terminating.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub old: Vec<String>,
+    /// Whether another program set the configuration back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub set_back: bool,
+    /// The node that is to be prepared, until kpx starts there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untouched: Option<String>,
     /// Whether an operator requested the rollback.
     #[serde(default)]
     pub requested: bool,
@@ -204,6 +210,8 @@ impl Fleet {
             copies: None,
             before: None,
             old: Vec::new(),
+            set_back: false,
+            untouched: None,
             requested: false,
             returning: None,
             nodes: BTreeMap::new(),
@@ -224,10 +232,24 @@ impl Fleet {
         self.there()[..self.reached].contains(task)
     }
 
+    /// Returns whether kpx may have changed `node`, or the coordinator its kube-proxy.
+    pub fn has_touched(&self, node: &str) -> bool {
+        self.began(&Task::Prepare(node.to_owned())) && self.untouched.as_deref() != Some(node)
+    }
+
+    /// Returns whether kube-proxy on any node may have been restarted with another configuration.
+    pub fn has_moved(&self) -> bool {
+        let mut nodes = self.plan.nodes.iter();
+        nodes.any(|node| self.began(&Task::Move(node.clone())))
+    }
+
     /// Records that the next task begins.
     pub fn begin(&mut self) {
-        if self.leg == Leg::There {
-            self.reached = self.reached.max(self.done + 1);
+        if self.leg == Leg::There && self.reached < self.done + 1 {
+            self.reached = self.done + 1;
+            if let Some(Task::Prepare(node)) = self.next() {
+                self.untouched = Some(node);
+            }
         }
     }
 

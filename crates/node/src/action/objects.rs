@@ -86,6 +86,9 @@ pub enum KubeCommand {
         after: Vec<String>,
         /// How long to wait.
         limit: Duration,
+        /// Whether its image could not be pulled before: if it still cannot, the wait ends at once.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unpulled: bool,
     },
 }
 

@@ -32,7 +32,7 @@ pub use list::{List, list, list_naming, missing, yaml};
 pub use matching::{Matching, makes_none};
 pub use node::{Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus};
 pub use placement::Misplaced;
-pub use readiness::Unready;
+pub use readiness::{NOT_PULLED, Unready};
 pub use service::{
     ClientIp, Ingress, LoadBalancerStatus, Service, ServiceCidr, ServiceCidrSpec, ServicePort,
     ServiceSpec, ServiceStatus, SessionAffinityConfig,

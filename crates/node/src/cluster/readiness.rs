@@ -86,7 +86,20 @@ impl Display for Unready {
     }
 }
 
+/// Reasons of the kubelet for a container whose image it could not pull.
+pub const NOT_PULLED: &[&str] = &["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"];
+
 impl Pod {
+    /// Returns whether the kubelet could not pull the image of a container.
+    pub fn is_unpulled(&self) -> bool {
+        let mut all = self.status.container_statuses.iter();
+        all.any(|container| {
+            let waits = container.state.waiting.as_ref();
+            let reason = waits.and_then(|waits| waits.reason.as_deref());
+            reason.is_some_and(|reason| NOT_PULLED.contains(&reason))
+        })
+    }
+
     /// Returns why it is not ready; `None` if it is.
     pub fn unready(&self) -> Option<Unready> {
         let status = &self.status;

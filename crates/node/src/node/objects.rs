@@ -8,6 +8,7 @@ use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, Ruleset};
 use crate::backend::iptables::portals::portals;
 use crate::backend::ipvs::model::{DUMMY, Key};
+use crate::backend::nftables::expect::TABLE;
 use crate::backend::software::{hashed, modes_of, set_purpose};
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
@@ -200,7 +201,8 @@ impl NodeSnapshot<'_> {
     /// Adds kube-proxy's nftables table of `family` to `found`; returns whether it leads packets to Services.
     pub(super) fn table_of(&self, family: Family, found: &mut Vec<Found<'_>>) -> Result<bool, Gap> {
         let name = family.nft_name();
-        let Some(table) = self.nft()?.table(name, "kube-proxy") else {
+        let table = self.nft()?.table(name, TABLE);
+        let Some(table) = table.filter(|table| !table.is_others()) else {
             return Ok(false);
         };
         let object = Object::Table {

@@ -95,6 +95,12 @@ impl<'a> Metrics<'a> {
             .filter(move |sample| sample.name == name)
     }
 
+    /// Returns whether they are metrics of kube-proxy.
+    pub fn are_of_kube_proxy(&self) -> bool {
+        let mut samples = self.samples.iter();
+        samples.any(|sample| sample.name.starts_with("kubeproxy_"))
+    }
+
     /// Returns the version from `kubernetes_build_info`.
     pub fn git_version(&self) -> Option<&'a str> {
         self.of("kubernetes_build_info")

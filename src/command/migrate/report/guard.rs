@@ -24,6 +24,8 @@ pub(crate) struct GuardStatus {
 pub(crate) enum GuardState {
     /// It runs, and renews the lease.
     Runs,
+    /// It runs, and waits for a bridge: none is loaded.
+    Unbridged,
     /// It has not started, and why.
     Waits(String),
     /// It has ended or does not exist.
@@ -43,6 +45,9 @@ impl GuardStatus {
         match state {
             GuardState::Runs => {
                 format!("{node}: lease of {lease_seconds} s, renewed by pod {pod}")
+            }
+            GuardState::Unbridged => {
+                format!("{node}: not loaded; pod {pod} waits for it")
             }
             GuardState::Waits(why) => format!(
                 "{node}: lease of {lease_seconds} s; pod {pod}, which renews it, has not started: {why}"

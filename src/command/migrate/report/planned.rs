@@ -114,17 +114,13 @@ impl PlannedStage {
 impl PlannedMigration {
     /// Returns the plan in short.
     pub(crate) fn preview(&self) -> Preview {
-        let findings = self.assessment.findings.iter();
-        let errors = findings.filter(|finding| finding.severity == Severity::Error);
         let unknown = self.stages.iter().filter_map(|stage| {
             let why = stage.unknown.as_ref()?;
             Some(format!("stage \"{}\": {why}", stage.title))
         });
         let evicts = self.stages.iter().find(|stage| stage.stage == Stage::Evict);
         Preview {
-            blockers: errors
-                .map(|error| format!("{}: {}", error.id, error.message))
-                .collect(),
+            blockers: self.assessment.blockers(),
             breaks: match &self.loss.established {
                 Established::All(gauge) => gauge.count,
                 _ => 0,

@@ -12,7 +12,7 @@ use kpx_node::evidence::{Gap, Item};
 use wire::{Answer, Extent, Odd, Reader, consistent, get, key};
 
 /// A table of nftables.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Table {
     /// `ip`, `inet`, …
     pub(super) family: &'static str,
@@ -20,6 +20,9 @@ pub(super) struct Table {
     pub(super) handle: u64,
     /// `NFT_TABLE_F_*`.
     pub(super) flags: u32,
+    /// The netlink port of its owner, which usually is a process id; 0 if it has none.
+    pub(super) owner: u32,
+    pub(super) comment: Option<String>,
 }
 
 /// A chain of nftables.
@@ -134,6 +137,17 @@ pub(super) fn built_in(family: &'static str, table: &str) -> Vec<Chain> {
     chains.collect()
 }
 
+/// Returns the comment in the user data of an object.
+pub(super) fn comment_in(notes: &[u8]) -> Result<Option<&str>, Odd> {
+    let mut comment = None;
+    for note in super::nft::notes(notes) {
+        if let (0, value) = note? {
+            comment = Some(text(value)?);
+        }
+    }
+    Ok(comment)
+}
+
 /// Lists the tables. Blocks.
 pub(super) fn tables(item: Item) -> Result<Vec<Table>, Gap> {
     consistent(item, |reader| tables_by(reader, 0))
@@ -149,15 +163,15 @@ pub(super) fn tables_by(reader: &mut Reader, family: u8) -> Result<Vec<Table>, G
         |all: &mut Vec<Table>, answer| {
             let mut table = Table {
                 family: family_name(answer.family).unwrap_or("unknown"),
-                name: String::new(),
-                handle: 0,
-                flags: 0,
+                ..Table::default()
             };
             for attribute in attributes(answer.attributes) {
                 match attribute? {
                     (1, value) => text(value)?.clone_into(&mut table.name),
                     (2, value) => table.flags = word(value)?,
                     (4, value) => table.handle = wide(value)?,
+                    (6, value) => table.comment = comment_in(value)?.map(str::to_owned),
+                    (7, value) => table.owner = word(value)?,
                     _ => {}
                 }
             }
@@ -350,7 +364,7 @@ mod tests {
             family: "ip",
             name: "nat".to_owned(),
             handle: 1,
-            flags: 0,
+            ..Table::default()
         };
         let user = Chain {
             base: None,

@@ -24,6 +24,7 @@ mod statements;
 mod tests;
 mod types;
 
+use std::fs;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
@@ -32,6 +33,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::nf_tables::{self, Table};
 use super::{exec, modules};
+use kpx_node::backend::nftables::expect::{COMMENT, TABLE};
 use kpx_node::evidence::{Gap, Item, by_tool as remarks};
 use kpx_node::net::Family;
 #[cfg(fuzzing)]
@@ -80,6 +82,31 @@ async fn steadily(
 
 /// `NFT_TABLE_F_DORMANT`
 const DORMANT: u32 = 1;
+
+/// `NFT_TABLE_F_OWNER`
+const OWNER: u32 = 2;
+
+/// Returns what shows that kube-proxy's table is another program's, as keys and values of its entry: its comment, and the name of its
+/// owner's process. nft prints the comment from 1.1 on, and the name only in its text.
+fn whose(table: &Table) -> Vec<(&'static str, String)> {
+    let mut all = Vec::new();
+    if table.name != TABLE {
+        return all;
+    }
+    let comment = table
+        .comment
+        .as_deref()
+        .filter(|comment| *comment != COMMENT);
+    all.extend(comment.map(|comment| ("comment", comment.to_owned())));
+    if table.flags & OWNER != 0 {
+        let name = fs::read_to_string(format!("/proc/{}/comm", table.owner));
+        all.extend(
+            name.ok()
+                .map(|name| ("progname", name.trim_end().to_owned())),
+        );
+    }
+    all
+}
 
 /// Reads `native` tables, and names the others of `tables`.
 async fn json_of(
@@ -130,6 +157,8 @@ fn entry(table: &Table) -> String {
     let mut of = json!({ "family": family, "name": name, "handle": handle });
     if table.flags & DORMANT != 0 {
         of["flags"] = json!("dormant");
+    } else if table.flags & OWNER != 0 {
+        of["flags"] = json!("owner");
     }
     json!({ "table": of }).to_string()
 }
@@ -296,7 +325,7 @@ fn objects(item: Item, text: &str) -> Result<Vec<Value>, Gap> {
 }
 
 /// Returns the notes that `nft` stores with an object: number and value of each, or why they are malformed.
-fn notes(mut list: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), String>> {
+pub(super) fn notes(mut list: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), String>> {
     std::iter::from_fn(move || {
         let [kind, length, rest @ ..] = list else {
             return (!std::mem::take(&mut list).is_empty())

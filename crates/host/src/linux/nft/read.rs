@@ -12,12 +12,13 @@ use super::json::quoted;
 use super::rule::Writer;
 use super::sets::{Set, Sets};
 use super::types::LinkNames;
+use super::{OWNER, whose};
 use crate::linux::links::link_names;
 use crate::linux::netlink::{attributes, text, wide, word};
 use crate::linux::nf_tables::wire::{
     Answer, Extent, Odd, Reader, consistent, get, key, needed, put,
 };
-use crate::linux::nf_tables::{Header, Table, family_number, headers, tables_by};
+use crate::linux::nf_tables::{Header, Table, comment_in, family_number, headers, tables_by};
 use kpx_node::evidence::{Gap, Item};
 
 /// Objects of a table, separated by commas, or why the tool must read it.
@@ -193,11 +194,16 @@ fn head(to: &mut String, table: &Table) -> Result<(), Odd> {
     quoted(to, &table.name);
     put!(to, ", \"handle\": {}", table.handle);
     to.push_str(match table.flags {
-        0 => "}}",
-        1 => ", \"flags\": \"dormant\"}}",
-        2 => ", \"flags\": \"owner\"}}",
+        0 => "",
+        1 => ", \"flags\": \"dormant\"",
+        OWNER => ", \"flags\": \"owner\"",
         flags => return Err(format!("the table has flags {flags:#x}")),
     });
+    for (key, value) in whose(table) {
+        put!(to, ", \"{key}\": ");
+        quoted(to, &value);
+    }
+    to.push_str("}}");
     Ok(())
 }
 
@@ -379,16 +385,6 @@ fn rule(
 }
 
 /// Returns the comment in the notes of `nft`.
-fn comment_in(notes: &[u8]) -> Result<Option<&str>, Odd> {
-    let mut comment = None;
-    for note in super::notes(notes) {
-        if let (0, value) = note? {
-            comment = Some(text(value)?);
-        }
-    }
-    Ok(comment)
-}
-
 /// Decodes any chains, sets, elements and rules, for the fuzzer; `None` if they are not known.
 #[cfg(fuzzing)]
 pub fn fuzz(bytes: &[u8]) -> Option<String> {
@@ -407,7 +403,7 @@ pub fn fuzz(bytes: &[u8]) -> Option<String> {
         family: family_name(answers(bytes).next()?.1.family)?,
         name: "kube-proxy".to_owned(),
         handle: 1,
-        flags: 0,
+        ..Table::default()
     };
     let of_kind = |wanted: u16| {
         let all = answers(bytes);

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tokio::sync::OnceCell;
 
 use super::context::Context;
-use super::{files, os, processes};
+use super::{files, os, processes, sockets};
 use http::NoResponse;
 #[cfg(fuzzing)]
 pub use http::fuzz;
@@ -253,7 +253,11 @@ async fn ask(
     };
     let mut refused = Vec::new();
     for &address in places {
+        let process = running.table.here.clone();
         let asked = context.inside(item, async move |context| {
+            if let Some(why) = process.and_then(|own| held(item, &context, address, &own)) {
+                return Err(Gap::Unreachable(item, why));
+            }
             // Slightly less than the whole limit, so that the more precise reason is reported.
             Ok(http::get(address, path, context.options.timeout / 10 * 9).await)
         });
@@ -284,6 +288,26 @@ async fn ask(
         running.table.describe()
     );
     Err(Gap::Unreachable(item, why))
+}
+
+/// Returns that another program than kube-proxy, whose process is `own`, listens at `address`.
+fn held(
+    item: Item,
+    context: &Context,
+    address: SocketAddr,
+    own: &process::Process,
+) -> Option<String> {
+    let others = sockets::others_at(item, &context.path("proc"), address, &own.folder);
+    let proxy = |(_, pid): &(String, u32)| process::is_proxy(&context.options.root, *pid);
+    if others.iter().any(proxy) {
+        return None;
+    }
+    let (name, pid) = others.first()?;
+    Some(format!(
+        "port {} is held by {name} (process {pid}), not by kube-proxy (process {})",
+        address.port(),
+        own.pid
+    ))
 }
 
 /// Returns kube-proxy's configuration from the best available source.

@@ -72,6 +72,11 @@ pub(super) fn find(root: &Path) -> Table {
     table
 }
 
+/// Returns whether the process `pid` is kube-proxy, or embeds it.
+pub(super) fn is_proxy(root: &Path, pid: u32) -> bool {
+    classify(root, &root.join("proc").join(pid.to_string())).is_some()
+}
+
 /// Returns kube-proxy's flags, and whether it is embedded in another program; `None` for other processes.
 fn classify(root: &Path, process: &Path) -> Option<(Flags, bool)> {
     let line = fs::read(process.join("cmdline")).ok()?;

@@ -47,7 +47,8 @@ pub(in crate::check) fn syncs_slower_than(
     seconds: f64,
 ) -> Result<Vec<(Option<Family>, SlowSyncs)>, Gap> {
     let metrics = facts.node.metrics()?;
-    if metrics.of(&format!("{DURATION}_count")).next().is_none() {
+    // Right after kube-proxy's start, there is none yet.
+    if metrics.of(&format!("{DURATION}_count")).next().is_none() && !metrics.are_of_kube_proxy() {
         let why = "it has no duration of kube-proxy's syncs";
         return Err(Gap::Absent(Item::Metrics, why.to_owned()));
     }

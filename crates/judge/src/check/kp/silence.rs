@@ -23,14 +23,19 @@ const ANSWERS: &[Item] = &[
 
 /// Returns the error for a kube-proxy that does not answer, or else `gap`, the reason why its health is unknown.
 pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
-    // Before a switch, gates of the migration check kube-proxy.
-    if facts.target().is_some() {
-        return Err(gap);
-    }
+    let switches = facts.target().is_some();
     let Ok(processes) = facts.node.processes() else {
-        return without_pod(facts, gap);
+        return if switches {
+            Err(gap)
+        } else {
+            without_pod(facts, gap)
+        };
     };
     let proxies = || processes.kube_proxies();
+    // One that does not run yet can be configured for any mode.
+    if switches && proxies().next().is_none() {
+        return Err(gap);
+    }
     // kube-proxy cannot be reached from another network namespace.
     if proxies().any(|proxy| proxy.same_network == Some(false)) {
         return Err(gap);

@@ -242,7 +242,7 @@ fn nft_leftovers(facts: &Facts<'_>) -> Verdict {
     refuse_in_use(facts, Mode::Nftables)?;
     let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs, Mode::Userspace])?;
     let tables = facts.node.nft()?.tables.iter();
-    let tables = tables.filter(|table| table.name == "kube-proxy");
+    let tables = tables.filter(|table| table.name == "kube-proxy" && !table.is_others());
     Ok(tables
         .map(|table| {
             let name = format!("{} {}", table.family, table.name);

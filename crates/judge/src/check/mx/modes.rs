@@ -139,6 +139,26 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[],
         run: expected_sync,
     },
+    Check {
+        id: "MX13",
+        name: "others-table",
+        severity: Severity::Error,
+        when: When::NowAndFor(&[Mode::Nftables]),
+        title: "The tables called kube-proxy belong to kube-proxy",
+        symptom: "kube-proxy's syncs in nftables mode fail with \"Operation not permitted\", or the table's chains vanish.",
+        why: "In nftables mode, kube-proxy writes the tables ip kube-proxy and ip6 kube-proxy. Only the owner of a table with \
+              the flag owner may change it, for as long as the owner's process lives. Another program's table without the \
+              flag is changed by kube-proxy, and deleted when it starts in another mode.",
+        verify: "The tables must have no flag owner, and no comment of another program.",
+        commands: &[Example::on_node(
+            "nft list ruleset | grep -A 3 -E '^table ip6? kube-proxy'",
+        )],
+        fix: Text::plain("End the program, or give its table another name."),
+        incidents: &["seen in a test: kube-proxy in nftables mode never syncs"],
+        needs: &[MODE, &[Item::Nft, Item::NftText]],
+        caused_by: &[],
+        run: others_table,
+    },
 ];
 
 fn rules_without_proxy(facts: &Facts<'_>) -> Verdict {
@@ -219,6 +239,39 @@ fn modes_of_nodes(facts: &Facts<'_>) -> Verdict {
             .evidence(seen),
     );
     findings.verdict()
+}
+
+fn others_table(facts: &Facts<'_>) -> Verdict {
+    facts.only_in(&[Mode::Nftables])?;
+    let tables = match facts.node.nft() {
+        Ok(rules) => rules.tables.iter(),
+        // Without nftables, the kernel has no table.
+        Err(Gap::NotApplicable(_)) => return Ok(Vec::new()),
+        Err(gap) => return Err(gap),
+    };
+    let others = tables.filter(|table| table.is_others());
+    Ok(others
+        .map(|table| {
+            let name = format!("{} {}", table.family, table.name);
+            let message = match (&table.owner, &table.comment) {
+                (Some(owner), _) if !owner.is_empty() => format!(
+                    "{owner} owns the table (flag owner): kube-proxy cannot change it, nor can kpx"
+                ),
+                (Some(_), _) => "another program owns the table (flag owner): kube-proxy cannot change it, nor can kpx"
+                    .to_owned(),
+                (None, comment) => format!(
+                    "the table is another program's, by its comment {:?}: kube-proxy changes and deletes it",
+                    comment.as_deref().unwrap_or_default()
+                ),
+            };
+            Finding::new(Severity::Error, Subject::table(None, &*name), message).evidence([
+                Proof::Object {
+                    what: "nft-table",
+                    name,
+                },
+            ])
+        })
+        .collect())
 }
 
 fn expected_sync(facts: &Facts<'_>) -> Verdict {

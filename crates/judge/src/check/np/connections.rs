@@ -67,7 +67,8 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("conntrack -L -d 127.0.0.1"),
         ],
         fix: Text::plain(
-            "Before the switch, change the clients to the node's address, or to the Service's.",
+            "Before the switch, change the clients to the node's address, or to the Service's. The counter starts at the node's boot: \
+             if these clients are gone, pass `--skip NP05`.",
         ),
         incidents: &[
             "kubernetes/kubernetes#67730",
@@ -214,14 +215,17 @@ pub(in crate::check) fn localhost(facts: &Facts<'_>) -> Verdict {
     let flows = to_node_ports(facts, |to| to.is_loopback());
     let counted = counters.iter().filter(|sample| sample.value > 0.0);
     let mut seen: Vec<_> = counted
-        .map(|sample| Proof::setting("kube-proxy's metrics", NAME, sample.value))
+        .map(|sample| {
+            let packets = format!("{} since the node's boot", sample.value);
+            Proof::setting("kube-proxy's metrics", NAME, packets)
+        })
         .collect();
     let flows_seen = flows.iter().flatten();
     let (services, flows_seen): (Vec<_>, Vec<_>) = flows_seen.cloned().unzip();
     seen.extend(flows_seen);
     if seen.is_empty() {
-        // The counter has every packet since kube-proxy started; the connections, for releases without the counter, only
-        // the current ones.
+        // The counter has every packet since the node's boot; the connections, for releases without the counter, only the current
+        // ones.
         if counters.is_empty() {
             metrics?;
             flows?;

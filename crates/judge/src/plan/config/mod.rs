@@ -289,6 +289,7 @@ impl ConfigSource {
             node: node.to_owned(),
             after: old.iter().map(|pod| pod.metadata.uid.clone()).collect(),
             limit: self.ready,
+            unpulled: old.iter().any(|pod| pod.is_unpulled()),
         };
         plan.push(
             format!("wait for the new kube-proxy of node {node}"),

@@ -5,6 +5,8 @@ use serde_json::Value;
 use super::{Cluster, Engine, Pace, TaskError};
 use crate::fleet::staged::{self, Copies};
 use crate::fleet::state::{Configured, Fleet};
+use crate::gates;
+use crate::migration::Leg;
 use kpx_judge::plan::{ConfigSource, Place, Undo};
 use kpx_node::action::{Action, KubeCommand, Object, Only, Resource};
 use kpx_node::apply::StepError;
@@ -50,23 +52,50 @@ impl<C: Cluster> Engine<'_, C> {
         }
     }
 
-    /// Restores the configuration: the exact old text, if it was not changed since.
-    pub(super) async fn unconfigure(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
-        let Some(configured) = &fleet.configured else {
+    /// Fails if another program set the configuration back after this migration changed it.
+    pub(super) async fn refuse_set_back(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
+        let (Leg::There, Some(Configured { set, .. })) = (fleet.leg, &fleet.configured) else {
             return Ok(());
         };
-        match self.apply(configured.back.clone()).await {
-            Err(StepError::Moved(_)) => {}
-            done => return Ok(done?),
+        let KubeCommand::Set { object, fields } = set else {
+            return Ok(());
+        };
+        let Ok(Some(now)) = self.cluster.object(object).await else {
+            return Ok(());
+        };
+        for field in fields {
+            if let [data, key] = field.path.as_slice()
+                && data == "data"
+                && let Some(text) = now["data"][key].as_str()
+                && let Some(why) = gates::set_back(&object.to_string(), text, fleet.plan.there.mode)
+            {
+                return Err(TaskError::SetBack(why));
+            }
         }
-        let set = Action::Kube {
-            command: configured.set.clone(),
+        Ok(())
+    }
+
+    /// Restores the configuration: the exact old text, if it was not changed since. If another program changed it before this
+    /// migration could, the old mode is set.
+    pub(super) async fn unconfigure(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
+        let action = |command: &KubeCommand| Action::Kube {
+            command: command.clone(),
         };
-        let back = Action::Kube {
-            command: configured.back.clone(),
+        let store;
+        let plan = if let Some(Configured { set, back }) = &fleet.configured {
+            match self.apply(back.clone()).await {
+                Err(StepError::Moved(_)) => {}
+                done => return Ok(done?),
+            }
+            store = self.store(fleet).await?;
+            store.put_back(&fleet.plan.back, &[(&action(set), &action(back))])?
+        } else {
+            store = self.store(fleet).await?;
+            if gates::mode_in(store.text()) != Some(fleet.plan.there.mode) {
+                return Ok(());
+            }
+            store.put_back(&fleet.plan.back, &[])?
         };
-        let store = self.store(fleet).await?;
-        let plan = store.put_back(&fleet.plan.back, &[(&set, &back)])?;
         for step in &plan.steps {
             self.cluster.apply(&step.action).await?;
         }

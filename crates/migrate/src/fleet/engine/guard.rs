@@ -17,10 +17,13 @@ impl<C: Cluster> Engine<'_, C> {
             return Ok(None);
         };
         let object = pod::object(&fleet.plan, node, Job::Guard);
-        if let Some(old) = self.cluster.object(&object).await?
-            && (matches!(pod::phase(&old), Phase::Over(..)) || pod::is_ending(&old))
-        {
-            self.remove(fleet, node, Job::Guard).await?;
+        match self.cluster.object(&object).await? {
+            None => {}
+            Some(old) if matches!(pod::phase(&old), Phase::Over(..)) || pod::is_ending(&old) => {
+                self.remove(fleet, node, Job::Guard).await?;
+            }
+            // Whether kpx may create another one does not matter.
+            Some(_) => return Ok(Some(object)),
         }
         self.apply(pod::create(&fleet.plan, &image, node, Job::Guard))
             .await?;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::node::LOOK;
 use super::{Cluster, Engine, Event, Pace, TaskError};
 use crate::fleet::pod::{self, Job, Phase};
 use crate::fleet::state::Fleet;
@@ -27,6 +28,12 @@ impl<C: Cluster> Engine<'_, C> {
         node: &str,
         job: Job,
     ) -> Result<pod::Ended, TaskError> {
+        let untouched = (job == Job::Prepare)
+            .then(|| fleet.untouched.take_if(|name| name.as_str() == node))
+            .flatten();
+        if untouched.is_some() {
+            self.save(fleet).await?;
+        }
         let Some(image) = fleet.plan.image.clone() else {
             let command = pod::command_line(&fleet.plan, job);
             let done = self.cluster.by_hand(node, &command).await;
@@ -34,14 +41,23 @@ impl<C: Cluster> Engine<'_, C> {
         };
         let object = pod::object(&fleet.plan, node, job);
         // A pod that failed before this run is replaced, and one that is being deleted does not count.
-        if let Some(old) = self.cluster.object(&object).await?
-            && (pod::is_ending(&old)
-                || matches!(pod::phase(&old), Phase::Over(code, _) if code != Some(0)))
-        {
+        let useless = |old: &Value| {
+            pod::is_ending(old)
+                || matches!(pod::phase(old), Phase::Over(code, _) if code != Some(0))
+        };
+        let old = self.cluster.object(&object).await?;
+        if old.as_ref().is_some_and(useless) {
             self.remove(fleet, node, job).await?;
         }
-        self.apply(pod::create(&fleet.plan, &image, node, job))
-            .await?;
+        if old.as_ref().is_none_or(useless) {
+            let created = self
+                .apply(pod::create(&fleet.plan, &image, node, job))
+                .await;
+            if matches!(created, Err(StepError::Denied(_) | StepError::Refused(_))) {
+                fleet.untouched = untouched;
+            }
+            created?;
+        }
         let began = self.cluster.now();
         let over = self.follow(fleet, node, job, began).await;
         self.remove(fleet, node, job).await?;
@@ -168,6 +184,7 @@ impl<C: Cluster> Engine<'_, C> {
         let restarts = job == Job::Rollback && fleet.began(&Task::Move(node.to_owned()));
         let (mut read, mut restarted, mut pace) = (0, !restarts, Pace::new());
         let (mut uid, mut reported, mut awaited, mut unread) = (None, false, false, None);
+        let mut looked = began;
         loop {
             let Some(pod) = self.cluster.object(&object).await? else {
                 return Ok(Followed::Lost("it was deleted".to_owned()));
@@ -236,7 +253,12 @@ impl<C: Cluster> Engine<'_, C> {
                 self.restart(fleet, node, &Task::Revert(node.to_owned()))
                     .await?;
             }
-            let waited = self.cluster.now().since(began).as_secs();
+            let now = self.cluster.now();
+            if job == Job::Finish && !over && now.since(looked).as_secs() >= LOOK {
+                looked = now;
+                self.refuse_set_back(fleet).await?;
+            }
+            let waited = now.since(began).as_secs();
             match phase {
                 Phase::Over(code, reason) => {
                     return Ok(Followed::Finished(pod::Finished {

@@ -81,6 +81,8 @@ enum TaskError {
     Unwritable(#[from] Unwritable),
     #[error("{0}")]
     Failed(String),
+    #[error("{0}")]
+    SetBack(String),
     #[error("{STOPPED}")]
     StopRequested,
 }
@@ -177,6 +179,7 @@ impl<C: Cluster> Engine<'_, C> {
     /// Turns to the rollback if no node runs in the new mode yet; otherwise stops.
     fn fail(&mut self, fleet: &mut Fleet, task: &Task, error: &TaskError) -> Option<Ended> {
         let why = failure(task, error);
+        fleet.set_back |= matches!(error, TaskError::SetBack(_));
         if fleet.leg == Leg::There && fleet.migrated() == 0 {
             (self.on_event)(Event::RollsBack(&why));
             fleet.turn(why);

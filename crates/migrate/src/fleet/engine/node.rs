@@ -14,8 +14,12 @@ use crate::log;
 use kpx_node::action::{Action, COPY_LABEL, KubeCommand, Object, Only, PROXY_LABEL, Resource};
 use kpx_node::apply::{Apply as _, StepError};
 use kpx_node::cluster::Pod;
+use kpx_node::cluster::edit::Fields;
 use kpx_node::evidence::Item;
 use kpx_node::node::NodeSnapshot;
+
+/// How often the configuration is read while a node waits for kube-proxy, in seconds.
+pub(super) const LOOK: u64 = 2;
 
 /// How long a rollback waits for the guard's pod, in seconds.
 const GUARD: u64 = 10;
@@ -41,6 +45,9 @@ impl<C: Cluster> Engine<'_, C> {
         task: &Task,
     ) -> Result<(), TaskError> {
         let pods = self.pods(node).await?;
+        if fleet.before.is_some() && self.is_outdated(fleet, task, &pods).await {
+            fleet.before = None;
+        }
         if fleet.before.is_none() {
             fleet.before = Some(pods.iter().map(|pod| pod.metadata.uid.clone()).collect());
             self.save(fleet).await?;
@@ -66,6 +73,7 @@ impl<C: Cluster> Engine<'_, C> {
             node: node.to_owned(),
             after: before,
             limit: Duration::from_secs(fleet.plan.ready),
+            unpulled: pods.iter().any(Pod::is_unpulled),
         };
         let action = Action::Kube { command };
         let (began, mut awaited) = (self.cluster.now(), false);
@@ -81,6 +89,26 @@ impl<C: Cluster> Engine<'_, C> {
         }
     }
 
+    /// Returns whether kube-proxy in `pods`, which an earlier run restarted for `task`, has to be restarted again: it started with
+    /// another configuration, which was changed afterwards, or does not start without its image.
+    async fn is_outdated(&mut self, fleet: &Fleet, task: &Task, pods: &[Pod]) -> bool {
+        let before = fleet.before.as_deref().unwrap_or_default();
+        let (set, mut outdated) = (fields(fleet, task), false);
+        for pod in pods {
+            let metadata = &pod.metadata;
+            if metadata.deletion_timestamp.is_some() || before.contains(&metadata.uid) {
+                continue;
+            }
+            // A new pod is pulled for at once, not after the kubelet's pause.
+            if pod.is_unpulled() {
+                return true;
+            }
+            let text = self.cluster.log(&metadata.name).await;
+            outdated |= text.is_ok_and(|text| log::objection(&log::said(&text), set).is_some());
+        }
+        outdated
+    }
+
     /// Waits for `node`'s kube-proxy with `action`, and keeps the guard of the node's bridge meanwhile.
     async fn await_proxy(
         &mut self,
@@ -91,6 +119,7 @@ impl<C: Cluster> Engine<'_, C> {
     ) -> Result<Result<(), StepError>, TaskError> {
         let mut beside = self.cluster.beside();
         let mut ready = pin!(beside.apply(action));
+        let mut looked = self.cluster.now();
         loop {
             ready = match select(ready, pin!(self.cluster.pause(TICK))).await {
                 Either::Left((done, _)) => return Ok(done),
@@ -98,6 +127,10 @@ impl<C: Cluster> Engine<'_, C> {
             };
             if self.stop.get() {
                 return Err(TaskError::StopRequested);
+            }
+            if self.cluster.now().since(looked).as_secs() >= LOOK {
+                looked = self.cluster.now();
+                self.refuse_set_back(fleet).await?;
             }
             // A node that returns to the first DaemonSet has no bridge any more.
             if !matches!(task, Task::Return(_)) {
@@ -129,10 +162,13 @@ impl<C: Cluster> Engine<'_, C> {
         };
         let text = self.log_of(fleet, node, &pod.metadata.name).await?;
         match log::objection(&log::said(&text), &fleet.plan.there) {
-            Some(why) => Err(TaskError::Failed(format!(
-                "pod {}: {why}",
-                pod.metadata.name
-            ))),
+            Some(why) => self
+                .refuse_set_back(fleet)
+                .await
+                .and(Err(TaskError::Failed(format!(
+                    "pod {}: {why}",
+                    pod.metadata.name
+                )))),
             None => Ok(()),
         }
     }
@@ -179,6 +215,11 @@ impl<C: Cluster> Engine<'_, C> {
     }
 
     pub(super) async fn revert(&mut self, fleet: &mut Fleet, node: &str) -> Result<(), TaskError> {
+        if !fleet.has_touched(node) {
+            self.unguard(fleet, node).await?;
+            fleet.nodes.insert(node.to_owned(), NodeState::RolledBack);
+            return Ok(());
+        }
         let moved = fleet.began(&Task::Move(node.to_owned()));
         if fleet.plan.image.is_none() {
             // kube-proxy deletes the new mode's rules when it starts, so the operator builds the old mode's first.
@@ -194,7 +235,9 @@ impl<C: Cluster> Engine<'_, C> {
         }
         // The rollback continues without a guard.
         match self.guarded(fleet, node, GUARD.min(fleet.plan.ready)).await {
-            Err(TaskError::Failed(why)) => (self.on_event)(Event::Reports(node, &why)),
+            Err(error @ (TaskError::Failed(_) | TaskError::Step(_))) => {
+                (self.on_event)(Event::Reports(node, &error.to_string()));
+            }
             done => done?,
         }
         let by_hand = fleet.plan.image.is_none() && moved;
@@ -203,6 +246,14 @@ impl<C: Cluster> Engine<'_, C> {
         self.unguard(fleet, node).await?;
         fleet.nodes.insert(node.to_owned(), NodeState::RolledBack);
         Ok(())
+    }
+}
+
+/// Returns the fields of the configuration with which kube-proxy starts in `task`.
+const fn fields<'f>(fleet: &'f Fleet, task: &Task) -> &'f Fields {
+    match task {
+        Task::Revert(_) => &fleet.plan.back,
+        _ => &fleet.plan.there,
     }
 }
 

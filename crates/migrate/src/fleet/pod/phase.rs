@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::reply::report;
 use super::word;
 use crate::wire::Outcome;
+use kpx_node::cluster::NOT_PULLED;
 
 /// The phase of a pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -84,8 +85,6 @@ const HOPELESS: &[&str] = &[
 ];
 
 /// Reasons of a container whose image the kubelet cannot pull, and tries to pull again.
-const NOT_PULLED: &[&str] = &["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"];
-
 /// Returns the unique id of `pod`.
 pub fn uid(pod: &Value) -> String {
     word(&pod["metadata"]["uid"]).to_owned()

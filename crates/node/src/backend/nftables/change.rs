@@ -83,6 +83,7 @@ impl<'c> Edits<'c> {
             comment: None,
             dormant: false,
             has_unread_flag: false,
+            owner: None,
             chains: chains
                 .filter_map(|chain| to.chain(chain))
                 .map(|chain| Chain {

@@ -16,6 +16,9 @@ use crate::net::{Cidr, Family, Proto};
 
 /// The name of kube-proxy's tables.
 pub const TABLE: &str = "kube-proxy";
+
+/// Its comment.
+pub const COMMENT: &str = "rules for kube-proxy";
 /// The map of NodePorts that are rejected on loopback addresses.
 pub const REJECTED_ON_LOOPBACK: &str = "localhost-nodeport-reject-ports";
 /// The comment of the rule that drops traffic to addresses no Service has.
@@ -81,7 +84,7 @@ impl<'a> Writer<'a> {
             family,
             ip: family.family.nft_name(),
             addr: address_type(family.family),
-            draft: Draft::new(family.family, TABLE, "rules for kube-proxy"),
+            draft: Draft::new(family.family, TABLE, COMMENT),
         };
         writer.static_chains();
         writer

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::expect::{COMMENT, TABLE};
+
 /// Every table that was read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ruleset {
@@ -31,6 +33,8 @@ pub struct Table {
     pub dormant: bool,
     /// Whether it has a flag that the listing does not show: it may be dormant.
     pub has_unread_flag: bool,
+    /// The program that owns it, which alone may change it: flag `owner`. Empty if its name is unknown.
+    pub owner: Option<String>,
     /// The chains, in the order listed.
     pub chains: Vec<Chain>,
     /// Sets and maps, in the order listed.
@@ -42,6 +46,14 @@ impl Table {
     pub fn is_of_iptables(&self) -> bool {
         let tables = ["raw", "mangle", "nat", "filter", "security"];
         self.family != "inet" && tables.contains(&self.name.as_str())
+    }
+
+    /// Returns whether it has the name of kube-proxy's table, and belongs to another program: kube-proxy owns no table, and gives its
+    /// own a comment, where nft can.
+    pub fn is_others(&self) -> bool {
+        let comment = self.comment.as_deref();
+        self.name == TABLE
+            && (self.owner.is_some() || comment.is_some_and(|comment| comment != COMMENT))
     }
 
     /// Returns the chain called `name`.

@@ -123,6 +123,9 @@ fn read_flags(flags: Option<&Value>, table: &mut Table) {
         Some(one) => std::slice::from_ref(one),
     };
     table.dormant = listed.iter().any(|flag| flag == "dormant");
+    if listed.iter().any(|flag| flag == "owner") {
+        table.owner = Some(String::new());
+    }
     let is_known = |flag: &Value| TABLE_FLAGS.iter().any(|known| flag == known);
     if !listed.iter().all(is_known) {
         if table.name == TABLE || table.is_of_iptables() {
@@ -147,6 +150,9 @@ impl Reader {
                     ..Table::default()
                 };
                 read_flags(object.get("flags"), &mut table);
+                if let Some(owner) = &mut table.owner {
+                    *owner = take_text(&mut object, "progname").unwrap_or_default();
+                }
                 self.ruleset.tables.push(table);
             }
             "chain" => {

@@ -41,7 +41,8 @@ impl<'t> Reader<'t> {
                         name: name.to_owned(),
                         ..Table::default()
                     };
-                    ruleset.tables.push(self.table(table)?);
+                    let owner = line.split_once("# progname ").map_or("", |(_, name)| name);
+                    ruleset.tables.push(self.table(table, owner.trim())?);
                 }
                 _ => {
                     return Err(self.at_line(
@@ -54,7 +55,8 @@ impl<'t> Reader<'t> {
         Ok(ruleset)
     }
 
-    fn table(&mut self, mut table: Table) -> Result<Table, String> {
+    /// Reads the rest of `table`; `owner` is the name of its owner, if it has one.
+    fn table(&mut self, mut table: Table, owner: &str) -> Result<Table, String> {
         let within = format!("table {} {}", table.family, table.name);
         // Behind those with a name, as in JSON.
         let mut blocks = Vec::new();
@@ -77,8 +79,9 @@ impl<'t> Reader<'t> {
                 (Some("comment"), ..) => table.comment = quoted(line),
                 // `flags dormant`, `flags dormant,owner;`
                 (Some("flags"), Some(flags), _) => {
-                    let mut flags = flags.split([',', ';']);
-                    table.dormant = flags.any(|flag| flag == "dormant");
+                    let is = |name| flags.split([',', ';']).any(|flag| flag == name);
+                    table.dormant = is("dormant");
+                    table.owner = is("owner").then(|| owner.to_owned());
                 }
                 _ if opens(line) => self.pass_over(line)?,
                 _ => {}
