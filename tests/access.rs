@@ -149,6 +149,7 @@ const RUNS: &[(&str, Way, &[&str])] = &[
 
 /// A user with exactly the printed roles is denied nothing, and each permission is used.
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn each_command_needs_the_printed_permissions_and_no_others() {
     let mut wrong = Vec::new();
     for command in COMMANDS.iter().filter(|command| **command != "migrate") {
@@ -228,6 +229,7 @@ async fn watch(world: &remote::World) {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_migration_needs_the_printed_permissions_and_no_others() {
     let manifest = printed(&["migrate", "--all-nodes"]).await;
     let (plain, staged) = (fleet::World::new(), fleet::World::new());

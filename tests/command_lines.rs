@@ -236,6 +236,7 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn every_command_line_in_sources_and_documents_is_understood() {
     let mut paths = Vec::new();
     for folder in ["src", "crates"] {

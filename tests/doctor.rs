@@ -163,6 +163,7 @@ async fn checks_before_a_switch() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_node_that_is_ready_for_a_switch_has_no_blockers() {
     for mode in ["iptables", "ipvs", "nftables"] {
         let ran = kpx_on("fit-for-moves", &["doctor", "--to", mode]).await;
@@ -327,6 +328,7 @@ fn release(version: &str, gates: &str, mode: &str) -> tempfile::TempDir {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_release_without_the_mode_or_its_gate_blocks_the_switch() {
     for (version, gates, words) in [
         ("v1.28.15", "", Some("does not have mode nftables")),

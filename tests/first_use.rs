@@ -350,6 +350,7 @@ const DECIDED_BY_LOOKING: [(&str, &str); 12] = [
 ];
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn the_next_command_is_another_one_and_decides_or_repairs() {
     let mut looking = Vec::new();
     for name in every() {

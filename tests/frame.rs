@@ -165,6 +165,7 @@ fn a_locale_without_utf_8_gets_ascii_only() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn nothing_is_drawn_without_a_terminal() {
     let (_, err, _) = outcome(&mut binary(&[
         "--from",

@@ -15,6 +15,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn between_a_bundle_and_itself_nothing_changed() {
     for name in [
         "seed-iptables",

@@ -131,6 +131,7 @@ async fn run_all(bundle: &Path, formats: bool) -> usize {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn no_command_prints_what_a_terminal_would_obey() {
     commands_print_nothing_hostile(&["faults-rules", "userspace-1.25"]).await;
 }
@@ -150,6 +151,7 @@ pub(crate) async fn commands_print_nothing_hostile(names: &[&str]) {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn no_error_about_a_file_prints_what_a_terminal_would_obey() {
     errors_print_nothing_hostile(&["userspace-1.25"]).await;
 }

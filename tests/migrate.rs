@@ -367,6 +367,7 @@ fn recover(mut place: Place, rollback: bool) -> (Place, Ended) {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn on_a_full_disk_it_stops_before_the_next_change_and_goes_on_when_there_is_room() {
     let (from, to) = (Mode::Iptables, Mode::Nftables);
     let migration = migration(from, to, Strategy::usual(from, to));
@@ -481,6 +482,7 @@ fn asked() -> Ended {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn a_request_to_stop_ends_the_step_and_the_rest_can_be_resumed_or_rolled_back() {
     requests_to_stop_end_the_step(&CIRCLE[1..2]);
 }
@@ -603,6 +605,7 @@ fn connections_that_began_while_kpx_was_down_are_drained() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn gates_that_time_out_roll_back() {
     for (from, to) in directions() {
         let mut place = bound(from, to);
@@ -633,6 +636,7 @@ fn gates_that_time_out_roll_back() {
 
 /// kube-proxy's rules are complete, and something before them misleads packets.
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn a_service_that_something_else_answers_rolls_back() {
     misled_services_roll_back(CIRCLE);
 }
@@ -767,6 +771,7 @@ fn a_module_that_is_in_use_does_not_stop_a_rollback() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn connections_of_virtual_servers_are_drained() {
     for to in [Mode::Iptables, Mode::Nftables] {
         // Before the configuration changes, open connections stop the migration.
@@ -877,6 +882,7 @@ fn a_kube_proxy_already_in_the_new_mode_leaves_no_leftovers() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn an_ended_migration_can_be_rolled_back_and_that_may_be_interrupted() {
     rollbacks_may_be_interrupted(&CIRCLE[1..2]);
 }

@@ -44,6 +44,7 @@ fn confirmed(name: &str, packets: &Packets) {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn healthy_nodes_treat_every_packet_as_expected() {
     packets_are_treated_as_expected(&[
         "seed-iptables",
@@ -269,6 +270,7 @@ fn ranges(found: &[Proved], field: Field) -> impl Iterator<Item = (u128, u128)> 
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn packets_enter_with_the_marks_that_rules_look_for() {
     let whole = evidence("seed-iptables");
     let drop = "-A FORWARD -m mark --mark 0x10/0x30 -j DROP";
@@ -357,6 +359,7 @@ fn packets_that_have_the_mark_already_are_not_routed_again() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn packets_enter_with_the_marks_that_rules_of_nftables_look_for() {
     let whole = evidence("seed-iptables");
     for (set, drop, marks) in [
@@ -468,6 +471,7 @@ fn crowded(count: u32) -> Evidence {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn every_packet_is_in_one_part_and_clients_have_no_address_of_the_node() {
     let evidence = crowded(600);
     let node = NodeSnapshot::new(&evidence);
@@ -572,12 +576,14 @@ fn mutations(name: &str, item: Item, wanted: &str, step: usize, flows: usize) ->
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn a_rule_less_is_a_difference_exactly_if_a_packet_shows_it() {
     let counts = mutations("seed-iptables", Item::Iptables4, "-A KUBE", 9, 1_000);
     assert!(counts[0] > 0 && counts[1] > 5, "{counts:?}");
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn a_virtual_server_less_is_a_difference_exactly_if_a_packet_shows_it() {
     let counts = mutations("seed-ipvs", Item::IpvsSave, "-a ", 4, 1_000);
     assert!(counts[1] > 3, "{counts:?}");
@@ -621,6 +627,7 @@ fn remove(rules: &mut Ruleset, mut at: usize) -> Option<String> {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn an_element_less_is_a_difference_exactly_if_a_packet_shows_it() {
     let counts = mutations_of_nftables("seed-nftables", 9, 1_000);
     assert!(counts[0] > 0 && counts[1] > 5, "{counts:?}");
@@ -650,6 +657,7 @@ fn long_every_rule_less_of_every_mode() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn modes_differ_in_what_upstream_documents() {
     let evidence = evidence("seed-iptables");
     let node = NodeSnapshot::new(&evidence);
@@ -706,6 +714,7 @@ fn connections_that_a_mode_would_treat_differently_are_counted() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn the_bridge_sends_every_packet_to_a_service_where_its_mode_would() {
     bridges_send_packets_alike(&["seed-iptables", "dual-nftables", "seed-ipvs"]);
 }

@@ -31,6 +31,7 @@ async fn planned_from(bundle: &Path) -> (Ran, Value) {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn each_provider_is_recognised_by_a_dry_run_and_its_page_is_named() {
     for provider in PROVIDERS {
         let model = Model::new(provider.id);
@@ -50,6 +51,7 @@ async fn each_provider_is_recognised_by_a_dry_run_and_its_page_is_named() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_provider_is_recognised_from_a_redacted_bundle() {
     for provider in PROVIDERS {
         let model = Model::new(provider.id);
@@ -195,6 +197,7 @@ macro_rules! pages {
         $(
             mod $id {
                 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
                 async fn every_command_of_the_page_works() {
                     super::run::page(stringify!($id)).await;
                 }

@@ -343,6 +343,7 @@ fn is_large(name: &str) -> bool {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn the_doctor_and_the_diff_say_the_same_of_a_redacted_bundle() {
     diagnosis_is_kept(&chosen());
 }
@@ -367,6 +368,7 @@ pub(crate) fn diagnosis_is_kept(names: &[String]) {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn a_trace_says_the_same_of_a_redacted_bundle() {
     traces_are_kept(&chosen(), 20);
 }
@@ -510,6 +512,7 @@ fn replacements_depend_on_the_key_alone() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn neighbours_policies_filters_and_networks_of_pods_are_redacted_and_judged_the_same() {
     let folder = root().join("testdata/nodes/full-iptables");
     let recorded = load(&folder, ITEMS).unwrap();

@@ -273,6 +273,7 @@ fn bundle_files_are_unique() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn every_check_has_a_node_that_fails_it_and_one_that_passes() {
     let mut failed = BTreeSet::new();
     let mut passed = BTreeSet::new();
@@ -326,6 +327,7 @@ fn a_node_named_after_a_check_fails_it() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn a_finding_is_no_worse_than_the_severity_of_its_check() {
     severities_hold(chosen());
 }
@@ -355,6 +357,7 @@ pub(crate) fn severities_hold(names: Vec<String>) {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn a_check_reads_only_its_needs() {
     needs_suffice(chosen());
 }

@@ -284,6 +284,7 @@ fn ends_with(code: u8, ran: &Ran, parts: &[&str]) {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_remote_node_is_reported_as_its_bundle_is() {
     let world = World::new();
     let bundle = world.bundle().await;
@@ -745,6 +746,7 @@ async fn another_processor_needs_its_program() {
 
 /// The program itself is what is copied, to a node with the same processor.
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn the_running_program_is_copied() {
     let world = World::new();
     let own = if cfg!(target_arch = "aarch64") {

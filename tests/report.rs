@@ -181,6 +181,7 @@ pub(crate) fn holds(page: &str, name: &str) {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_page_needs_no_other_file_and_its_policy_has_its_style_and_script() {
     for name in [
         "seed-iptables",
@@ -213,6 +214,7 @@ async fn a_page_needs_no_other_file_and_its_policy_has_its_style_and_script() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_page_has_every_finding_and_the_numbers_of_the_doctor() {
     for name in [
         "seed-iptables",

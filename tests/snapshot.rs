@@ -115,6 +115,7 @@ fn words(item: Item, text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn nothing_of_the_cluster_is_left_after_redaction() {
     let few = chosen()
         .into_iter()
@@ -242,6 +243,7 @@ fn the_user_of_a_refused_request_is_redacted() {
 }
 
 #[tokio::test(flavor = "current_thread")]
+#[ignore = "takes long: make test-loops"]
 async fn a_redacted_bundle_gets_the_same_diagnosis() {
     let scratch = tempfile::tempdir().unwrap();
     for name in NODES {

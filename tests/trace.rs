@@ -375,6 +375,7 @@ fn walk<'a>(node: &'a NodeSnapshot<'a>, flow: &Flow) -> Vec<Outcome> {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn probabilities_add_up_and_healthy_nodes_leave_nothing_unknown() {
     let mut count = 0;
     for name in recordings() {

@@ -133,6 +133,7 @@ fn changes(names: Vec<String>, questions: &[Question], gaps: &[fn(Item) -> Gap])
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn a_check_without_one_of_its_items_never_passes_for_that() {
     let changes = changes(chosen(), &[Question::Now], &GAPS[..1]);
     assert!(changes.wrong.is_empty(), "{:#?}", changes.wrong);

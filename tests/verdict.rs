@@ -251,6 +251,7 @@ pub(crate) async fn commands_agree(dirs: Vec<PathBuf>) {
 
 /// A walk that omits hops, and follows packets that are treated alike once, has the same ends.
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn a_brief_walk_ends_like_a_whole_one() {
     brief_walks_end_alike(few());
 }
@@ -271,6 +272,7 @@ pub(crate) fn brief_walks_end_alike(dirs: Vec<PathBuf>) {
 
 /// Replies that are known to arrive because another one did are judged as if each was followed.
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn a_reply_is_judged_as_if_no_other_was_known() {
     replies_are_judged_alike(few());
 }
@@ -505,6 +507,7 @@ const KNOWN_HOLES: &[(&str, Item, &str)] = &[
 ];
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn removing_evidence_never_turns_anything_into_works() {
     less_evidence_never_works(few());
 }
@@ -577,6 +580,7 @@ fn a_program_on_the_way_is_named_and_nothing_works_through_it() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn neighbours_that_do_not_answer_or_were_set_by_hand_are_named() {
     let dir = root().join("testdata/nodes/full-iptables");
     let recorded = evidence::load(&dir, evidence::ITEMS).unwrap();
@@ -786,6 +790,7 @@ fn policies_of_ipsec_block_what_they_match_and_leave_the_rest_alone() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn filters_and_qdiscs_on_the_way_drop_or_leave_open() {
     let dir = root().join("testdata/nodes/full-iptables");
     let recorded = evidence::load(&dir, evidence::ITEMS).unwrap();

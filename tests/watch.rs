@@ -26,6 +26,7 @@ fn service(name: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn the_end_of_a_watch_is_no_change_and_hides_none() {
     let api = Api::new();
     let folder = tempfile::tempdir().unwrap();
@@ -93,6 +94,7 @@ fn readings(world: &World) -> usize {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_quiet_node_is_read_once_and_a_change_of_endpoints_is_reported() {
     let world = World::new();
     let root = world.path("empty");

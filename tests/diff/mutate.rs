@@ -264,6 +264,7 @@ fn every_rule_of_the_iptables_mode() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn every_rule_of_the_iptables_mode_on_two_families() {
     rules("dual-iptables", Mode::Iptables);
 }
@@ -302,6 +303,7 @@ fn every_extra_chain() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn every_set_and_member() {
     let node = Node::new("full-ipvs", Mode::Ipvs);
     let text = node.text(Item::Ipset).to_owned();
@@ -377,6 +379,7 @@ impl PopDigit for str {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn every_virtual_and_real_server() {
     let node = Node::new("full-ipvs", Mode::Ipvs);
     let text = node.text(Item::IpvsSave).to_owned();
@@ -548,11 +551,13 @@ fn listed(all: &Value) -> BTreeMap<&'static str, Vec<usize>> {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn every_object_of_the_nftables_mode() {
     tables("ip", &[Family::V4]);
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn every_object_of_the_nftables_mode_for_ipv6() {
     tables("ip6", &[Family::V6]);
 }

@@ -83,6 +83,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
+#[ignore = "takes long: make test-loops"]
     fn the_desired_state_does_not_differ_from_itself(seed: u64, version in 0..VERSIONS.len(), v6: bool) {
         let families = if v6 { ONLY_V6 } else { DUAL };
         for mode in [Mode::Iptables, Mode::Ipvs] {
@@ -93,6 +94,7 @@ proptest! {
     }
 
     #[test]
+#[ignore = "takes long: make test-loops"]
     fn a_missing_line_is_found(seed: u64, line: proptest::sample::Index) {
         for (mode, items) in [
             (Mode::Iptables, &[Item::Iptables4, Item::Iptables6][..]),

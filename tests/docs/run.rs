@@ -238,6 +238,7 @@ fn page(text: &str) -> Done {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn every_command_of_every_document_runs() {
     let (mut all, mut wrong) = (Done::default(), Vec::new());
     for file in documents() {

@@ -68,6 +68,7 @@ async fn fits(kind: &str, args: &[&str]) -> bool {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn every_report_on_recordings_fits_its_schema() {
     let whole = [
         "dual-nft",

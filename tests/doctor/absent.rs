@@ -58,6 +58,7 @@ fn before_forward(dir: &tempfile::TempDir, rules: &str) {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_service_without_endpoints_says_why_its_pods_take_no_connections() {
     let pending = json!({"phase": "Pending", "conditions": [
         {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: 3 Insufficient cpu."}]});
@@ -153,6 +154,7 @@ async fn a_label_keeps_kube_proxy_from_endpoint_slices() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn the_reason_why_kube_proxy_does_not_run_is_the_cause() {
     let dir = copy(HEALTHY);
     write(&dir, PROCESSES, |_| json!({"processes": []}).to_string());
@@ -245,6 +247,7 @@ async fn a_lock_that_another_program_holds_is_the_cause_of_missing_rules() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn policies_are_meant_and_what_a_plugin_left_behind_is_not() {
     let chain = "KUBE-POD-FW-4LQ6GMH7TAX3VOQF";
     let with = |running: bool| {
@@ -433,6 +436,7 @@ fn runs(dir: &tempfile::TempDir, name: &str) {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn the_end_of_weave_nets_policies_is_never_removed() {
     let jump = "[0:0] -A FORWARD -o cni0 -m comment --comment \"NOTE: this must go before '-j KUBE-FORWARD'\" -j WEAVE-NPC\n";
     let end = "[0:0] -A FORWARD -o cni0 -j DROP\n";
@@ -481,6 +485,7 @@ async fn a_rule_that_closes_a_link_or_an_address_is_kept() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn policies_of_a_pod_with_the_hosts_network_are_not_meant_for_the_node() {
     let chain = "KUBE-POD-FW-VT4J2LHIJ337GGVJ";
     let rules = |address: &str| {

@@ -267,6 +267,7 @@ async fn page(dir: &tempfile::TempDir) -> String {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn rules_that_kpx_cannot_compute_are_written_by_a_restart_of_kube_proxy() {
     for (name, file, words) in [
         (FULL, RULES, &["-A KUBE-NODEPORTS", "--dport 30080"][..]),
@@ -312,6 +313,7 @@ async fn rules_that_kpx_cannot_compute_are_written_by_a_restart_of_kube_proxy() 
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_port_that_kube_proxy_cannot_open_is_of_one_service_family_and_address() {
     let message = |network: &str, address: &str, error: &str| {
         format!(
@@ -370,6 +372,7 @@ async fn a_port_that_kube_proxy_cannot_open_is_of_one_service_family_and_address
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_kube_proxy_that_receives_no_changes_is_restarted() {
     let dir = copy(FULL);
     two_hours_later(&dir);
@@ -409,6 +412,7 @@ async fn a_kube_proxy_that_receives_no_changes_is_restarted() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn rules_that_were_flushed_are_one_cause_and_who_flushes_is_sought() {
     let iptables = copy(FULL);
     for file in [RULES, "node/ip6tables-save.txt"] {

@@ -110,6 +110,7 @@ async fn later_packets_have_the_mark_that_those_before_gave_the_connection() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_type_of_service_that_a_pod_gives_its_packets_meets_the_rules_of_the_node() {
     for (sets, matches) in [
         ("OUTPUT -j TOS --set-tos 0x08/0x3f", "tos --tos 0x08/0x3f"),
@@ -133,6 +134,7 @@ async fn a_type_of_service_that_a_pod_gives_its_packets_meets_the_rules_of_the_n
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn what_a_pod_has_against_one_client_is_found_without_asking_for_it() {
     let rule = |more: &str| {
         let dir = copy(HEALTHY);

@@ -217,6 +217,7 @@ async fn a_bug_that_loses_changes_is_the_cause_of_rules_that_are_missing() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_rule_that_lost_its_conditions_is_deleted_before_anything_is_restored() {
     let bare = "-A KUBE-FIREWALL -m comment --comment \"kubernetes firewall for dropping marked packets\" -j DROP";
     let dir = copy(HEALTHY);
@@ -875,6 +876,7 @@ async fn what_empties_the_link_of_ipvs_is_stopped_before_its_addresses_are_added
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_route_that_a_daemon_makes_again_is_changed_there() {
     let cases = [
         (json!("bird"), "kubectl get blockaffinities"),
@@ -1231,6 +1233,7 @@ async fn the_address_of_node_local_dns_is_on_a_link() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_rule_by_time_of_day_takes_packets_at_its_times() {
     for (times, fate) in [
         ("--timestart 01:00:00 --timestop 03:00:00", "works"),

@@ -731,6 +731,7 @@ async fn an_address_for_tunnels_that_is_none_of_the_node_is_in_doubt() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_masqueraded_connection_needs_a_source_port() {
     let entries = |state: &str, last: u16| -> String {
         let entry = |port: u16| {
@@ -872,6 +873,7 @@ async fn an_address_that_is_not_the_api_servers_is_named_once() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn one_early_error_of_a_watch_is_not_the_first_cause() {
     let dir = copy(HEALTHY);
     let line = "E1127 20:20:11.750695       1 reflector.go:205] \"Failed to watch\" err=\"failed to list *v1.Service: Unauthorized\" \
@@ -975,6 +977,7 @@ async fn firewalld_that_forwards_its_own_ports_alone_has_to_forward_others() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn slices_by_hand_that_kube_proxy_does_not_read_are_named() {
     let by_hand = |change: fn(&mut serde_json::Value)| {
         let dir = copy(HEALTHY);

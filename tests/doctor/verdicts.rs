@@ -104,6 +104,7 @@ async fn a_service_in_doubt_is_inconclusive() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn an_item_of_the_links_is_missing_alike_whether_it_is_removed_or_unreadable() {
     let items = OF_LINKS.map(|item| (item, item.rsplit('/').next().unwrap()));
     for (item, name) in items {
@@ -295,6 +296,7 @@ async fn in_mode_ipvs_its_own_table_decides_about_udp() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn sets_that_were_not_read_are_one_short_reason() {
     for name in ["full-ipvs", "dual-ipvs", "full-ipvs-v1.30"] {
         let dir = copy(name);
@@ -353,6 +355,7 @@ const BESIDE_THE_CONNECTIONS: &[(&str, &str, &str)] = &[
 ];
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn no_error_is_about_a_service_that_works() {
     for name in every() {
         let ran = kpx_once_on(&name, &["doctor", "-o", "json"]).await;

@@ -47,6 +47,7 @@ async fn report(name: &str) -> Value {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_screen_suffices() {
     let mut taller = Vec::new();
     for name in recordings() {
@@ -150,6 +151,7 @@ fn number(text: &str, word: &str) -> u64 {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn every_output_has_the_same_counts() {
     counts_agree(chosen()).await;
 }

@@ -63,6 +63,7 @@ async fn without_an_image_kpx_copies_itself_into_pods_of_kube_proxys_image() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_copy_that_breaks_off_is_made_again_in_a_new_pod() {
     // A copy takes five requests.
     for (pod, after) in [
@@ -89,6 +90,7 @@ async fn a_copy_that_breaks_off_is_made_again_in_a_new_pod() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_container_that_is_killed_while_kpx_is_copied_is_replaced() {
     for after in 0..5 {
         let world = World::new();
@@ -105,6 +107,7 @@ async fn a_container_that_is_killed_while_kpx_is_copied_is_replaced() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn an_image_in_which_kpx_does_not_run_stops_the_migration_before_anything_is_changed() {
     let world = World::new();
     let before = world.api.config();

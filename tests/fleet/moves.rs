@@ -363,6 +363,7 @@ async fn with_verbose_the_whole_plan_is_printed() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn the_summary_has_the_parts_of_each_node() {
     let world = World::new();
     for (job, seconds) in [("worker1 prepare", 2), ("worker1 kube-proxy iptables", 3)] {

@@ -60,6 +60,7 @@ async fn a_staged_migration_of_some_nodes_does_not_change_the_others() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_later_node_that_fails_is_rolled_back_alone() {
     for what in ["prepare", "kube-proxy iptables", "finish"] {
         let world = World::new();

@@ -211,6 +211,7 @@ async fn a_missing_image_is_reported_once() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn pods_of_previews_are_deleted_even_without_their_logs() {
     let mut world = World::new();
     world.ready = "1s";
@@ -241,6 +242,7 @@ async fn a_requested_rollback_that_stopped_ends_as_one() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_guard_that_is_evicted_or_deleted_is_created_again() {
     for (job, evicted) in [
         ("worker1 prepare", true),

@@ -50,6 +50,7 @@ fn shows(glass: &[String], node: &str, what: &str) -> bool {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn each_node_has_a_line_below_the_log() {
     let world = World::new();
     let args = ["--all-nodes", "--image", "kpx:1", "--soak", "2s"];

@@ -95,7 +95,7 @@ fn advances(mode: Mode, version: &str) {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn host_rules_of_iptables_advance_to_random_clusters() {
+fn long_host_rules_of_iptables_advance_to_random_clusters() {
     for version in ["v1.28.0", "v1.36.0"] {
         advances(Mode::Iptables, version);
     }

@@ -52,7 +52,7 @@ const RECORDINGS: &[(&str, Mode)] = &[
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn the_bridge_loads_for_every_recording() {
+fn long_the_bridge_loads_for_every_recording() {
     let netns = Netns::new();
     for &(name, mode) in RECORDINGS {
         for family in ["ip", "ip6"] {

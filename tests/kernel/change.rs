@@ -371,7 +371,7 @@ fn kill_at_each_step(
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn killed_at_any_step_the_same_command_ends_in_the_same_state() {
+fn long_killed_at_any_step_the_same_command_ends_in_the_same_state() {
     let netns = node();
     reconcile(&netns, "full-iptables");
     kill_at_each_step("full-iptables", APPLY, 6, &state(&netns), node);
@@ -379,7 +379,7 @@ fn killed_at_any_step_the_same_command_ends_in_the_same_state() {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn killed_at_any_step_a_cleanup_ends_in_the_same_state() {
+fn long_killed_at_any_step_a_cleanup_ends_in_the_same_state() {
     let start = || {
         let netns = node();
         restore(&netns, LEFT);

@@ -153,7 +153,7 @@ async fn connections_are_listed_as_conntrack_does() {
 
 #[tokio::test]
 #[ignore = "needs root and a network namespace"]
-async fn as_many_connections_as_a_busy_node_has_are_listed_in_time() {
+async fn long_as_many_connections_as_a_busy_node_has_are_listed_in_time() {
     const COUNT: usize = 21_000;
     let netns = Netns::new();
     let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -157,7 +157,7 @@ impl Look {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn a_live_trace_is_that_of_a_snapshot_and_reads_only_the_chains_on_its_way() {
+fn long_a_live_trace_is_that_of_a_snapshot_and_reads_only_the_chains_on_its_way() {
     for backend in ["nft", "legacy"] {
         same_as_a_snapshot(backend);
     }
@@ -194,7 +194,7 @@ fn same_as_a_snapshot(backend: &str) {
 /// Rules that another program added with `nft` to tables of iptables.
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn native_chains_and_rules_in_tables_of_iptables_are_not_passed_over() {
+fn long_native_chains_and_rules_in_tables_of_iptables_are_not_passed_over() {
     let look = Look::at(node("nft"));
     let target = "10.97.54.250:80";
     let ends = |trace: &Value| {

@@ -515,7 +515,7 @@ fn kept() -> Value {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn a_node_that_has_lost_its_journal_goes_back_as_the_cluster_knows() {
+fn long_a_node_that_has_lost_its_journal_goes_back_as_the_cluster_knows() {
     let machine = Machine::new("iptables", SHORT_SYNC);
     let before = picture(&machine);
     let traffic = Traffic::start(&machine.world, Pace::FULL);
@@ -536,7 +536,7 @@ fn a_node_that_has_lost_its_journal_goes_back_as_the_cluster_knows() {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn into_nftables_and_back_by_a_bridge_nothing_is_lost_or_left() {
+fn long_into_nftables_and_back_by_a_bridge_nothing_is_lost_or_left() {
     by_nftables(BRIDGE);
 }
 

@@ -345,7 +345,7 @@ fn recordings() -> Vec<(PathBuf, Vec<Value>)> {
 
 #[tokio::test]
 #[ignore = "needs root and a network namespace"]
-async fn tables_of_every_recording_are_read_as_nft_lists_them() {
+async fn long_tables_of_every_recording_are_read_as_nft_lists_them() {
     let recordings = recordings();
     assert!(recordings.len() >= 9, "{} recordings", recordings.len());
     for (path, objects) in recordings {
@@ -383,7 +383,7 @@ fn rule(dice: &mut Dice, chain: &str) -> String {
 
 #[tokio::test]
 #[ignore = "needs root and a network namespace"]
-async fn random_rules_are_read_as_nft_lists_them() {
+async fn long_random_rules_are_read_as_nft_lists_them() {
     for seed in 0..4 {
         let mut dice = Dice::new(seed);
         let netns = Netns::new();

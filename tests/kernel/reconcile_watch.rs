@@ -232,7 +232,7 @@ fn rules_of_iptables_follow_random_changes() {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn rules_of_nftables_follow_random_changes() {
+fn long_rules_of_nftables_follow_random_changes() {
     follows("nftables");
 }
 

@@ -101,7 +101,7 @@ fn bundles(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn a_removed_jump_changes_health_metrics_and_the_record() {
+fn long_a_removed_jump_changes_health_metrics_and_the_record() {
     let node = node();
     // kpx writes no bundle to a disk that is nearly full, as that of a build machine may be.
     let scratch = tempfile::tempdir_in("/dev/shm").unwrap();

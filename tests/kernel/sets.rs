@@ -117,7 +117,7 @@ fn every_type_and_option_is_read_as_ipset_saves_it() {
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn sets_of_every_recording_are_read_as_ipset_saves_them() {
+fn long_sets_of_every_recording_are_read_as_ipset_saves_them() {
     let mut compared = 0;
     for file in recordings() {
         let text = fs::read_to_string(&file).unwrap();

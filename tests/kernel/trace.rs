@@ -27,7 +27,7 @@ use super::netns::{Netns, run};
 
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
-async fn host_the_kernel_agrees_about_recorded_rules_of_iptables() {
+async fn long_host_the_kernel_agrees_about_recorded_rules_of_iptables() {
     let flows = recorded_rules_of_iptables(&[
         ("full-iptables", Store::Legacy, false),
         ("dual-iptables", Store::Nft, true),
@@ -201,7 +201,7 @@ async fn long_host_modes_differ_in_the_kernel_as_proved_for_every_kind_of_servic
 
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
-async fn the_kernel_agrees_about_rules_of_iptables_changed_at_random() {
+async fn long_the_kernel_agrees_about_rules_of_iptables_changed_at_random() {
     changed_rules_of_iptables(0..5).await;
 }
 

@@ -178,7 +178,7 @@ fn prepare(netns: &Netns, family: Family, rules: &str) {
 
 #[tokio::test]
 #[ignore = "needs root and a network namespace"]
-async fn rules_of_every_recording_are_read_as_the_tool_saves_them() {
+async fn long_rules_of_every_recording_are_read_as_the_tool_saves_them() {
     let recordings = recordings();
     assert!(recordings.len() > 60, "{} recordings", recordings.len());
     for (path, text) in recordings {

@@ -50,6 +50,7 @@ fn three(name: &str) -> Evidence {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn each_stage_is_planned_from_its_needs_only() {
     for (from, name) in [
         (Mode::Iptables, "full-iptables"),
@@ -229,6 +230,7 @@ fn without_the_name_of_the_node_nothing_begins() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn rules_that_kube_proxy_rewrites_meanwhile_are_planned_again() {
     rewritten_rules_are_planned_again(CIRCLE);
 }
@@ -363,6 +365,7 @@ fn the_exact_configuration_is_restored_and_other_changes_stay() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_configuration_that_kube_proxy_rejects_is_refused_first() {
     let dir = tempfile::tempdir().unwrap();
     let bundle = dir.path().join("bundle");
@@ -412,6 +415,7 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn the_dry_run_counts_what_is_removed_of_the_old_mode() {
     for (name, to, words) in [
         (
@@ -573,6 +577,7 @@ async fn without_a_journal_and_the_cluster_nothing_is_touched() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn in_a_rollback_the_configuration_may_be_restored_externally() {
     for (from, to) in directions() {
         let mut place = bound(from, to);

@@ -36,6 +36,7 @@ async fn dry_run(recording: &str, to: Mode, more: &[&str]) -> Arc<Ran> {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_dry_run_prints_the_plan() {
     dry_runs_print_plans(CIRCLE).await;
 }
@@ -48,6 +49,7 @@ pub(crate) async fn dry_runs_print_plans(directions: impl IntoIterator<Item = (M
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_class_of_packets_that_the_new_mode_loses_blocks_until_it_is_accepted() {
     let class = "host-to-load-balancer-ip";
     let run = |more: &'static [&'static str]| dry_run("full-iptables", Mode::Ipvs, more);
@@ -107,6 +109,7 @@ async fn a_class_of_packets_that_the_new_mode_loses_blocks_until_it_is_accepted(
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn every_strategy_has_its_loss_and_the_chosen_one_its_reason() {
     strategies_have_their_loss(small, CIRCLE).await;
 }
@@ -149,6 +152,7 @@ pub(crate) async fn strategies_have_their_loss(
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn json_has_the_same_plan() {
     json_has_plans(CIRCLE.into_iter().take(1)).await;
 }

@@ -291,6 +291,7 @@ async fn answers(outputs: &[Output]) -> String {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn the_column_of_answers_is_measured() {
     let page = root().join("docs/pastes.md");
     let old = fs::read_to_string(&page).unwrap();

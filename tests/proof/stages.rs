@@ -123,6 +123,7 @@ const RULES: &[(&str, &str, Harm, [&str; 2])] = &[
 ];
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn rules_of_others_that_change_packets_of_services_are_differences() {
     for (table, rule, harm, [does, keeps]) in RULES {
         let mut evidence = evidence("full-iptables");
@@ -139,6 +140,7 @@ fn rules_of_others_that_change_packets_of_services_are_differences() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn tables_of_others_that_change_packets_of_services_are_differences() {
     let mark = json!({"mangle": {"key": {"meta": {"key": "mark"}}, "value": 0}});
     let ttl =

@@ -636,6 +636,7 @@ pub(crate) fn options_are_kept(rounds: usize) {
 pub(crate) const ALL: (usize, usize) = (SCHEDULERS.len(), MATCHES.len() / 4);
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn every_setting_of_kube_proxy_is_kept() {
     settings_are_kept(1);
 }
@@ -646,6 +647,7 @@ fn every_flag_of_kube_proxy_is_kept() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn options_of_servers_sets_and_rules_are_kept() {
     options_are_kept(1);
 }
@@ -723,6 +725,7 @@ fn saved(text: &str) -> String {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn random_clusters_without_a_difference_have_none_after_redaction() {
     random_clusters_stay_without(2..5);
 }

@@ -292,7 +292,7 @@ fn long_routes_are_as_before_where_kube_ipvs0_stays() {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn killed_at_some_moments_routes_are_as_before_in_the_end() {
+fn long_killed_at_some_moments_routes_are_as_before_in_the_end() {
     killed(6);
 }
 

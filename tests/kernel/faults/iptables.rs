@@ -273,7 +273,7 @@ const FAULTS: &[Fault] = &[
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn some_faults_of_the_iptables_mode_are_found_until_they_are_fixed() {
+fn long_some_faults_of_the_iptables_mode_are_found_until_they_are_fixed() {
     through(&Node::new("full-iptables", "rules"), HEALTHY, &some(FAULTS));
 }
 

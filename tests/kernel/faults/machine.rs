@@ -128,7 +128,7 @@ const FAULTS: &[Fault] = &[
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn every_fault_of_the_machine_is_found_until_it_is_fixed() {
+fn long_every_fault_of_the_machine_is_found_until_it_is_fixed() {
     through(&Node::new("full-iptables", "rules"), HEALTHY, FAULTS);
 }
 

@@ -216,12 +216,14 @@ impl Judge<'_> {
         if let Some(Onward::Far(far)) = self.onward(question, outcome) {
             let mut replies = far.cell.arrival.iter().flat_map(|arrival| &arrival.replies);
             let reply = replies.find(|reply| reply.verdict.arrives())?;
-            // Tunnels have the same name at both ends.
             let to = reply.gateway.unwrap_or(reply.destination.0);
-            let link = self
-                .places
-                .own(to)
-                .filter(|_| reply.leaves_by() != Some(out))?;
+            // Tunnels have the same name at both ends.
+            let by = reply.leaves_by().filter(|by| *by != out)?;
+            let same = self.ingress.links.get(by).filter(|link| link.is_tunnel());
+            let link = match same {
+                Some(tunnel) => tunnel.name.as_str(),
+                None => self.places.own(to)?,
+            };
             return (link != out && link != "lo").then(|| link.to_owned());
         }
         // Other nodes send to an address in a network of theirs by that network, not by a tunnel.
