@@ -716,6 +716,7 @@ async fn an_answer_that_breaks_off_and_a_busy_server_are_asked_again() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn an_answer_that_never_comes_whole_is_a_gap_in_time() {
     // A busy machine takes long for the first answer, too.
     for (answer, timeout_of, reason) in [

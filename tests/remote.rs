@@ -403,6 +403,7 @@ async fn a_server_without_closing_of_channels_works() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn trouble_on_the_node_is_one_error_and_leaves_nothing() {
     let refused = "container has runAsUser 0";
     let cases: &[(Trouble, &[&str])] = &[
@@ -585,6 +586,7 @@ fn is_clean_or_error(ran: &Ran) {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_job_without_input_ends_at_its_deadline() {
     let world = World::new();
     world

@@ -400,6 +400,7 @@ fn probabilities_add_up_and_healthy_nodes_leave_nothing_unknown() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn another_mode_is_simulated() {
     let ends = |outcomes: Vec<Outcome>| {
         let end = |o: &Outcome| {

@@ -736,6 +736,7 @@ async fn only_the_host_has_a_way_to_its_loopback_addresses() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn policies_of_ipsec_block_what_they_match_and_leave_the_rest_alone() {
     let dir = root().join("testdata/nodes/full-iptables");
     let recorded = evidence::load(&dir, evidence::ITEMS).unwrap();

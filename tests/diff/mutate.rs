@@ -270,6 +270,7 @@ fn every_rule_of_the_iptables_mode_on_two_families() {
 }
 
 #[test]
+#[ignore = "takes long: make test-loops"]
 fn every_rule_of_the_ipvs_mode() {
     rules("dual-ipvs", Mode::Ipvs);
 }

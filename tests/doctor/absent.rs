@@ -382,6 +382,7 @@ async fn without_the_routing_policy_rules_nothing_is_certain() {
 
 /// An error message of a tool is no list without entries.
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn an_error_in_place_of_a_list_is_unknown() {
     let dir = copy(HEALTHY);
     let before = findings(&dir).await;
@@ -461,6 +462,7 @@ async fn the_end_of_weave_nets_policies_is_never_removed() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn a_rule_that_closes_a_link_or_an_address_is_kept() {
     let dir = with_chain(
         Some("DOCKER-USER"),

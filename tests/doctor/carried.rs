@@ -61,6 +61,7 @@ async fn failing(dir: &tempfile::TempDir, service: &str) -> Vec<(String, String)
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn later_packets_have_the_mark_that_those_before_gave_the_connection() {
     let set = "-p tcp -m tcp --sport 8080 -j CONNMARK --set-xmark 0x6/0xffffffff";
     let of_reply = format!("-A PREROUTING -s {EDGE}/32 {set}");
@@ -246,6 +247,7 @@ async fn later_datagrams_from_a_port_are_followed() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn settings_of_a_pod_decide_about_what_it_sends() {
     let with = |setting: &str, rule: &str| {
         let dir = with_rule("filter", rule);

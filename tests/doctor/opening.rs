@@ -38,6 +38,7 @@ fn with_nft(left: &Value, op: &str, right: &Value, then: &Value) -> tempfile::Te
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn rules_for_what_opening_packets_do_not_have_concern_no_connection() {
     let dir = copy(HEALTHY);
     write(&dir, RULES, |text| {
@@ -150,6 +151,7 @@ async fn a_copy_of_packets_to_a_node_that_serves_them_is_answered_twice() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn an_endpoint_that_answered_no_connection_lately_is_no_working_one() {
     let tracked = |state: &str, left: u32, port: u16| {
         let seen = if state == "SYN_SENT" {
@@ -325,6 +327,7 @@ fn beside(name: &str, args: &[&str]) -> tempfile::TempDir {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn programs_that_start_kube_proxy_in_a_pod_are_no_second_one() {
     let two = async |name: &str, args: &[&str]| {
         let found = findings(&beside(name, args)).await;

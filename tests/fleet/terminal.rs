@@ -241,6 +241,7 @@ async fn few_columns_and_lines_are_enough() {
 }
 
 #[tokio::test]
+#[ignore = "takes long: make test-loops"]
 async fn without_a_terminal_lines_follow_each_other() {
     for (env, args) in [
         ([("TERM", "dumb")], &["--yes"][..]),

@@ -245,28 +245,24 @@ fn ask(
     Ok(sockets.collect())
 }
 
-/// Returns the name and id of each process that listens at the TCP address `address`, unless the process with the folder `own`
-/// does; none if that is unknown, as without root. Must run inside the network namespace.
+/// Returns the name and id of each process that listens at the TCP address `address`, as far as they are seen; `None` if the process
+/// with the folder `own` does, nothing does, or that is unknown, as without root. Must run inside the network namespace.
 pub(super) fn others_at(
     item: Item,
     proc: &Path,
     address: SocketAddr,
     own: &Path,
-) -> Vec<(String, u32)> {
-    let inodes = inodes_at(item, address).unwrap_or_default();
-    let Ok(entries) = fs::read_dir(own.join("fd")) else {
-        return Vec::new();
-    };
-    let owned = entries
-        .flatten()
-        .filter_map(|entry| socket_inode(&entry.path()))
-        .any(|inode| inodes.contains(&inode));
-    if owned {
-        return Vec::new();
+) -> Option<Vec<(String, u32)>> {
+    let inodes = inodes_at(item, address).ok()?;
+    let mut entries = fs::read_dir(own.join("fd")).ok()?.flatten();
+    let is_own = entries
+        .any(|entry| socket_inode(&entry.path()).is_some_and(|inode| inodes.contains(&inode)));
+    if is_own || inodes.is_empty() {
+        return None;
     }
     let holders = holders(item, proc, &inodes).unwrap_or_default();
     let holders = holders.into_values().flatten();
-    holders.map(|holder| (holder.name, holder.pid)).collect()
+    Some(holders.map(|holder| (holder.name, holder.pid)).collect())
 }
 
 /// Returns the sockets that take connections to the TCP address `address`: those bound to it, else those bound to all addresses.
@@ -376,7 +372,8 @@ mod tests {
         let others = |address: SocketAddr, pid: u32| {
             let (proc, own) = (Path::new("/proc"), format!("/proc/{pid}"));
             let all = others_at(Item::ProxyMode, proc, address, Path::new(&own));
-            all.into_iter().map(|(_, pid)| pid).collect::<Vec<_>>()
+            let all = all.into_iter().flatten();
+            all.map(|(_, pid)| pid).collect::<Vec<_>>()
         };
         let mut other = Command::new("sleep").arg("60").spawn().unwrap();
         for bind in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"] {

@@ -103,10 +103,17 @@ impl Restarts {
     }
 }
 
-/// Returns the last line of a log that is not empty.
+/// Returns the last line of a log that is not empty; of a value of klog that has lines of its own, its head with the first of them.
 pub fn last_line(log: &str) -> Option<String> {
-    let mut lines = log.lines().rev().map(str::trim);
-    lines.find(|line| !line.is_empty()).map(str::to_owned)
+    let lines = || log.lines().map(str::trim).filter(|line| !line.is_empty());
+    let last = lines().next_back()?;
+    if last != ">" && !last.starts_with("> ") {
+        return Some(last.to_owned());
+    }
+    let all: Vec<&str> = lines().collect();
+    let head = all.iter().rposition(|line| line.ends_with("=<"))?;
+    let value = all[head + 1..].first()?;
+    Some(format!("{}{value}", all[head].trim_end_matches('<')))
 }
 
 #[cfg(test)]
@@ -146,6 +153,9 @@ mod tests {
         let mut found = looks
             .crash_loop(&pod("a", NEW, &running(2)), Some(SINCE))
             .unwrap();
+        let several = "I1 x\nE1 server.go:1] \"Failed\" err=<\n\tnft: Operation not permitted\n\tadd table\n >\n";
+        let words = "E1 server.go:1] \"Failed\" err=nft: Operation not permitted";
+        assert_eq!(last_line(several).as_deref(), Some(words));
         found.last_line = last_line("a\nE1 no such bit\n\n");
         assert_eq!(
             found.to_string(),

@@ -297,14 +297,17 @@ fn held(
     address: SocketAddr,
     own: &process::Process,
 ) -> Option<String> {
-    let others = sockets::others_at(item, &context.path("proc"), address, &own.folder);
+    let others = sockets::others_at(item, &context.path("proc"), address, &own.folder)?;
     let proxy = |(_, pid): &(String, u32)| process::is_proxy(&context.options.root, *pid);
     if others.iter().any(proxy) {
         return None;
     }
-    let (name, pid) = others.first()?;
+    let holder = others.first().map_or_else(
+        || "a process that is not seen here".to_owned(),
+        |(name, pid)| format!("{name} (process {pid})"),
+    );
     Some(format!(
-        "port {} is held by {name} (process {pid}), not by kube-proxy (process {})",
+        "port {} is held by {holder}, not by kube-proxy (process {})",
         address.port(),
         own.pid
     ))
