@@ -169,12 +169,12 @@ async fn replies_take_the_way_that_rules_of_routing_give_them() {
     let by_port =
         json!({"priority": 100, "src": "all", "ipproto": "tcp", "sport": 10256, "table": "101"});
     let of_pod = json!({"priority": 100, "src": EDGE, "table": "101"});
-    let of_none = json!({"priority": 100, "src": "10.9.0.0", "srclen": 16, "table": "101"});
+    let unrelated = json!({"priority": 100, "src": "10.9.0.0", "srclen": 16, "table": "101"});
     for (rule, service, fate) in [
         (&of_node, "demo/ingress:http", "partly"),
         (&by_port, "demo/ingress:http", "partly"),
         (&of_pod, "demo/edge:http", "partly"),
-        (&of_none, "demo/edge:http", "works"),
+        (&unrelated, "demo/edge:http", "works"),
     ] {
         let dir = copy(HEALTHY);
         with_policy(&dir, rule.clone(), std::slice::from_ref(&gateway));

@@ -44,8 +44,8 @@ pub(in crate::command) async fn run(
 
 /// Compares the fate of every packet.
 async fn packets(session: &Session, args: &DiffArgs) -> Result<PacketsReport, Failure> {
-    let configured = session.configured(None).await?;
-    let mode = match args.mode.map_or(configured.clone(), Ok) {
+    let current = session.current(None).await?;
+    let mode = match args.mode.map_or(current.clone(), Ok) {
         Ok(mode) => mode,
         Err(gap) => return Ok(PacketsReport::nothing(None, gap, "pass `--mode MODE`")),
     };
@@ -55,7 +55,7 @@ async fn packets(session: &Session, args: &DiffArgs) -> Result<PacketsReport, Fa
     items.dedup();
     let evidence = session.gather(&items).await?;
     let node = session.node(&evidence);
-    let is_other = configured.is_ok_and(|configured| configured != mode);
+    let is_other = current.is_ok_and(|current| current != mode);
     Ok(proof_of(session, &node, mode, is_other))
 }
 
@@ -107,7 +107,7 @@ pub(in crate::command) async fn of_node(session: &Session) -> Result<DiffReport,
 }
 
 async fn compare(session: &Session, mode: Option<Mode>) -> Result<DiffReport, Failure> {
-    let mode = match session.configured(mode).await? {
+    let mode = match session.current(mode).await? {
         Ok(mode) => mode,
         Err(gap) => return Ok(DiffReport::nothing(None, gap, "pass `--mode MODE`")),
     };

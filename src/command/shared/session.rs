@@ -384,21 +384,24 @@ impl Session {
         self.name()
     }
 
-    /// Returns `asked`, or else the mode that kube-proxy is configured for.
+    /// Returns `asked`, or else the mode of kube-proxy.
     pub(in crate::command) async fn mode(&self, asked: Option<Mode>) -> Result<Mode, Failure> {
-        self.configured(asked).await?.hint("pass `--mode MODE`")
+        self.current(asked).await?.hint("pass `--mode MODE`")
     }
 
-    /// Returns `asked`, or else the mode that kube-proxy is configured for or why that is unknown.
-    pub(in crate::command) async fn configured(
+    /// Returns `asked`, or else the mode in which kube-proxy runs, or without that the one it is configured for, or why both are unknown.
+    /// Its configuration may have changed since it started.
+    pub(in crate::command) async fn current(
         &self,
         asked: Option<Mode>,
     ) -> Result<Result<Mode, Gap>, Failure> {
         if let Some(mode) = asked {
             return Ok(Ok(mode));
         }
-        let evidence = self.gather(&[Item::ProxyConfig]).await?;
-        Ok(NodeSnapshot::new(&evidence).configured_mode())
+        let items = [Item::ProxyMode, Item::ProxyConfig];
+        let evidence = self.gather(&items).await?;
+        let node = NodeSnapshot::new(&evidence);
+        Ok(node.reported_mode().or_else(|_| node.configured_mode()))
     }
 
     /// Returns how to read this machine. Fails if the network namespace does not exist, which every item would report.

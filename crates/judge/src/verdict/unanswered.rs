@@ -163,12 +163,11 @@ impl Judge<'_> {
             ))));
         }
         let client = outcome.sent_from;
-        let (count, whose) = match all.lately.get(&(proto, at, None)) {
-            Some(count) => (count, String::new()),
-            None => {
-                let count = all.lately.get(&(proto, at, Some(client)))?;
-                (count, format!(" from {client}"))
-            }
+        let (count, whose) = if let Some(count) = all.lately.get(&(proto, at, None)) {
+            (count, String::new())
+        } else {
+            let count = all.lately.get(&(proto, at, Some(client)))?;
+            (count, format!(" from {client}"))
         };
         let state = if proto == Proto::Tcp {
             "SYN_SENT"

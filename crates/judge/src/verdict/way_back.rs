@@ -1,7 +1,7 @@
 //! The way by which a reply leaves a node: routing policy rules may lead it elsewhere than the packet came from, and what stops the
 //! node's own packets on that way stops the reply, too.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::judge::{Judge, Question};
 use super::ports::REPLY_PORT;
@@ -98,7 +98,8 @@ impl Judge<'_> {
         let why = if self.is_next_to(to) {
             "although it is in a network of this node".to_owned()
         } else {
-            let usual = self.usual_gateway(to)?;
+            let usual = self.router.found(Lookup::to(Asked::new(to, None)));
+            let usual = usual.ok().flatten()?.gateway;
             if question.flow.entry != Entry::Outside || usual == Some(gateway) {
                 return None;
             }
@@ -108,12 +109,6 @@ impl Judge<'_> {
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "replies to {to} leave by {out} via {gateway}, {why}: whether they reach it is unknown"
         ))))
-    }
-
-    /// Returns the gateway of what the node itself sends to `to`, `Some(None)` if it needs none; `None` if no route leads there.
-    fn usual_gateway(&self, to: IpAddr) -> Option<Option<IpAddr>> {
-        let route = self.router.found(Lookup::to(Asked::new(to, None)));
-        Some(route.ok().flatten()?.gateway)
     }
 }
 
