@@ -160,7 +160,8 @@ fn refuse_blocked(report: &MigrateReport, args: &JourneyArgs) -> Result<(), Fail
     if !blockers.is_empty() {
         let all = report.blocked().unwrap_or_default();
         let classes = plan.unaccepted();
-        let others = blockers.iter().filter(|id| **id != LOST);
+        // In the table of another program, kube-proxy cannot write whatever is skipped.
+        let others = blockers.iter().filter(|id| ![LOST, "MX13"].contains(*id));
         let others: Vec<&str> = others.copied().collect();
         let mut options = Vec::new();
         if !classes.is_empty() {
@@ -172,10 +173,14 @@ fn refuse_blocked(report: &MigrateReport, args: &JourneyArgs) -> Result<(), Fail
         }
         return Err(
             Failure::from(eyre!("blocked by {all}; nothing was changed"))
-                .with_hint(format!(
-                    "`kpx explain ID` describes each fix; `{}` migrates anyway",
-                    options.join(" ")
-                ))
+                .with_hint(if options.is_empty() {
+                    "`kpx explain ID` describes each fix".to_owned()
+                } else {
+                    format!(
+                        "`kpx explain ID` describes each fix; `{}` migrates anyway",
+                        options.join(" ")
+                    )
+                })
                 .blocked(),
         );
     }
