@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::{fs, thread};
@@ -32,7 +33,10 @@ fn kube_proxy(netns: &Netns) -> Impostor {
         setns(fs::File::open(path).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
         let listener = TcpListener::bind("127.0.0.1:10249").unwrap();
         let mut sleep = Command::new("sleep");
-        let child = sleep.arg0("kube-proxy").arg("60").spawn().unwrap();
+        // The socket is one of kube-proxy's own.
+        let own = OwnedFd::from(listener.try_clone().unwrap());
+        let sleep = sleep.arg0("kube-proxy").arg("60").stdin(own);
+        let child = sleep.spawn().unwrap();
         // The kernel lets its parent go on before it shows what it is called.
         let called = format!("/proc/{}/cmdline", child.id());
         while fs::read(&called).unwrap().is_empty() {
