@@ -57,6 +57,8 @@ pub(super) struct World {
     holds_lock: bool,
     pub(super) migration: Option<MigrationState>,
     pub(super) is_fixed: bool,
+    /// Times that the guard recorded a bridge that was deleted.
+    pub(super) gaps: usize,
     /// The part that fails: `tables`, `lease`, `nft`, `routes` or `renewals`.
     pub(super) failing: BTreeSet<&'static str>,
     /// The families whose table has no lease: an older kpx loaded it.
@@ -174,6 +176,7 @@ impl Bridged {
             holds_lock: false,
             migration: None,
             is_fixed: false,
+            gaps: 0,
             failing: BTreeSet::new(),
             without_lease: Vec::new(),
             looks: 0,
@@ -427,6 +430,11 @@ impl GuardedNode for Bridged {
 
     fn migration(&mut self) -> Result<Option<MigrationState>, ControllerError> {
         Ok(self.world.borrow().migration.clone())
+    }
+
+    fn record_gap(&mut self) -> Result<(), ControllerError> {
+        self.world.borrow_mut().gaps += 1;
+        Ok(())
     }
 
     fn is_fixed(&self) -> bool {

@@ -258,6 +258,7 @@ fn a_guard_loads_a_bridge_again_that_another_program_deletes() {
     assert!(look(&node, World::is_served));
     let all = notices(&node);
     assert!(all.contains("another program deleted the bridge"), "{all}");
+    assert_eq!(look(&node, |world| world.gaps), 1);
     // Without a migration, the bridge was removed on purpose.
     node.world.borrow_mut().migration = None;
     restart_slowly(&node);

@@ -12,6 +12,9 @@ const FOLDER: &str = "var/lib/kpx/migrate";
 /// Name of the journal in a migration's folder.
 const JOURNAL: &str = "journal.jsonl";
 
+/// Name of the file in a migration's folder that has a line for each time that a guard loaded the bridge again.
+const GAPS: &str = "bridge-gaps";
+
 /// Journals of a node's migrations.
 #[derive(Clone, Debug)]
 pub struct Journals {
@@ -22,6 +25,8 @@ pub struct Journals {
 #[derive(Debug)]
 pub struct Journal {
     file: File,
+    /// The migration's folder.
+    folder: PathBuf,
 }
 
 impl Journals {
@@ -72,7 +77,8 @@ impl Journals {
         for folder in folder.ancestors().take(1 + FOLDER.split('/').count()) {
             files::sync_folder(folder)?;
         }
-        Ok(Journal { file })
+        let folder = self.folder(id);
+        Ok(Journal { file, folder })
     }
 
     /// Removes the folder of migration `id` with all its contents.
@@ -93,11 +99,32 @@ impl Journals {
             file.set_len(u64::try_from(whole).map_err(io::Error::other)?)?;
             file.sync_all()?;
         }
-        Ok(Journal { file })
+        let folder = self.folder(id);
+        Ok(Journal { file, folder })
+    }
+
+    /// Counts that another program deleted the bridge of migration `id` while only its guard ran.
+    pub fn add_gap(&self, id: &str) -> io::Result<()> {
+        let path = self.folder(id).join(GAPS);
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        file.write_all(b"deleted\n")
     }
 }
 
 impl Journal {
+    /// Returns how often another program deleted the bridge while only its guard ran, since the last call.
+    pub fn take_gaps(&mut self) -> io::Result<usize> {
+        let path = self.folder.join(GAPS);
+        match fs::read_to_string(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(0),
+            Err(e) => Err(e),
+            Ok(text) => {
+                fs::remove_file(path)?;
+                Ok(text.lines().count())
+            }
+        }
+    }
+
     /// Appends `line`. When it returns, the line is on disk; after an error, the journal is as before.
     pub fn add(&mut self, line: &str) -> io::Result<()> {
         let whole = self.file.metadata()?.len();
@@ -128,6 +155,11 @@ mod tests {
         let mut journal = journals.open("b").unwrap();
         journal.add("[]").unwrap();
         assert_eq!(journals.read("b").unwrap(), "{}\n[]\n");
+        assert_eq!(journal.take_gaps().unwrap(), 0);
+        journals.add_gap("b").unwrap();
+        journals.add_gap("b").unwrap();
+        assert_eq!(journal.take_gaps().unwrap(), 2);
+        assert_eq!(journal.take_gaps().unwrap(), 0);
         assert_eq!(journals.read("c").unwrap(), "");
         assert_eq!(
             journals.create("b").unwrap_err().kind(),

@@ -217,7 +217,8 @@ impl MigrationNode for LocalNode<'_> {
     }
 
     fn bridge_gaps(&mut self) -> usize {
-        self.gaps.take()
+        // What cannot be read is counted once: the bridge may have been gone.
+        self.gaps.take() + self.journal.take_gaps().unwrap_or(1)
     }
 
     fn is_to_stop(&self) -> bool {

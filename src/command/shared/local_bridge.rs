@@ -288,6 +288,17 @@ impl GuardedNode for LocalBridge {
         newest.map_err(|failure| ControllerError::Local(failure.to_string()))
     }
 
+    fn record_gap(&mut self) -> Result<(), ControllerError> {
+        let local = |why: String| ControllerError::Local(why);
+        let journals = journals::of(&self.session);
+        let ids = journals.all().map_err(|e| local(e.to_string()))?;
+        let Some(newest) = ids.last() else {
+            return Ok(());
+        };
+        let counted = journals.add_gap(newest);
+        counted.map_err(|e| local(format!("cannot count that the bridge was deleted: {e}")))
+    }
+
     fn is_fixed(&self) -> bool {
         self.session.host.no_api || self.session.source.cluster_bundle().is_some()
     }

@@ -293,6 +293,7 @@ impl<N: GuardedNode> Guard<'_, N> {
             self.node.apply(&Action::Nft { input }).await?;
             if is_gone {
                 self.report(DELETED);
+                self.node.record_gap()?;
             }
         }
         keep_routes(&mut self.node, &served).await?;

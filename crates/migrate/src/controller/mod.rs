@@ -66,6 +66,8 @@ pub trait GuardedNode: BridgeNode {
     fn unlock(&mut self);
     /// Returns the newest migration of the node; `None` if there is none.
     fn migration(&mut self) -> Result<Option<MigrationState>, ControllerError>;
+    /// Records that another program deleted the bridge of the newest migration, whose loss is not known.
+    fn record_gap(&mut self) -> Result<(), ControllerError>;
     /// Returns whether the cluster's objects cannot change, because they are read from a bundle or not at all.
     fn is_fixed(&self) -> bool;
 }
