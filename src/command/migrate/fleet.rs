@@ -239,7 +239,8 @@ pub(super) async fn go_on(
 
 fn none() -> Failure {
     Failure::from(eyre!("this cluster has no migration")).with_hint(
-        "`kpx migrate --to MODE --all-nodes` begins one; without --all-nodes, the command is about this node",
+        "`kpx migrate --to MODE --all-nodes` begins one; without --all-nodes, the command is about this node: if the state of a migration \
+         was deleted from the cluster, `kpx migrate status` on each node says how to end it there",
     )
 }
 

@@ -85,8 +85,8 @@ impl Lock {
             clock::pause(Duration::from_secs(BEAT)).await;
             let renewed = self.renew().await;
             match renewed {
-                Ok(true) => silent = 0,
-                Ok(false) => return "another kpx took the Lease".to_owned(),
+                Ok(None) => silent = 0,
+                Ok(Some(lost)) => return lost.to_owned(),
                 Err(error) => {
                     silent += BEAT;
                     if silent + BEAT >= HOLDS {
@@ -97,18 +97,23 @@ impl Lock {
         }
     }
 
-    async fn renew(&mut self) -> Result<bool, StepError> {
+    /// Returns how the Lease was lost, if it was.
+    async fn renew(&mut self) -> Result<Option<&'static str>, StepError> {
+        const TAKEN: &str = "another kpx took the Lease";
         let found = self.live.object(&lease::object()).await?;
         let now = clock::now();
+        if found.is_none() {
+            return Ok(Some("another program deleted the Lease"));
+        }
         if lease::claim(found.as_ref(), &self.me, now) != Claim::Ours {
-            return Ok(false);
+            return Ok(Some(TAKEN));
         }
         match self
             .act(lease::take(&found.unwrap_or_default(), &self.me, now))
             .await
         {
-            Err(StepError::Moved(_)) => Ok(false),
-            done => done.map(|()| true),
+            Err(StepError::Moved(_)) => Ok(Some(TAKEN)),
+            done => done.map(|()| None),
         }
     }
 
