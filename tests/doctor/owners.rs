@@ -1,4 +1,4 @@
-//! MX13: a table called kube-proxy that belongs to another program.
+//! Whose a table is: MX13, IR10.
 
 use kpx_judge::check::{Outcome, Question};
 use kpx_judge::plan;
@@ -78,4 +78,19 @@ fn an_owner_is_read_from_json() {
     evidence.insert(Item::Nft, Ok(text));
     let [found] = before_a_switch(&evidence).try_into().unwrap();
     assert!(found.starts_with("blocker owns the table"), "{found}");
+}
+
+#[test]
+fn the_bit_of_kube_proxys_mark_is_kpx_s_own_in_the_bridge() {
+    for (name, uses) in [("kpx-bridge", 0), ("guard", 1)] {
+        let tables = format!(
+            "table ip {name} {{\n\tchain mark {{\n\t\tmeta mark set meta mark | 0x00004000\n\t}}\n}}\n"
+        );
+        let outcome = run(&with_tables(&tables), "IR10", Question::Now);
+        let found = match outcome {
+            Outcome::Fail(found) => found.len(),
+            _ => 0,
+        };
+        assert_eq!(found, uses, "{name}");
+    }
 }

@@ -11,6 +11,7 @@ use kpx_node::backend::iptables::model::{Chain, Match, Rule, Ruleset, Table, Tar
 use kpx_node::backend::nftables::expect::TABLE;
 use kpx_node::backend::nftables::model::{Expr, Statement};
 use kpx_node::backend::nftables::print;
+use kpx_node::backend::software::BRIDGE;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::modules::filed;
 
@@ -282,7 +283,8 @@ fn nft_mark_users(facts: &Facts<'_>, findings: &mut Collector, bit: u32) -> Vec<
         read => findings.read(read),
     };
     let tables = rules.into_iter().flat_map(|rules| &rules.tables);
-    let others = tables.filter(|table| table.name != TABLE && !table.is_of_iptables());
+    let is_own = |name: &str| [TABLE, BRIDGE].contains(&name);
+    let others = tables.filter(|table| !is_own(&table.name) && !table.is_of_iptables());
     let mut seen = Vec::new();
     for table in others {
         for chain in &table.chains {
