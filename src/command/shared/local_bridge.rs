@@ -289,14 +289,13 @@ impl GuardedNode for LocalBridge {
     }
 
     fn record_gap(&mut self) -> Result<(), ControllerError> {
-        let local = |why: String| ControllerError::Local(why);
-        let journals = journals::of(&self.session);
-        let ids = journals.all().map_err(|e| local(e.to_string()))?;
-        let Some(newest) = ids.last() else {
+        let Some(newest) = self.migration()? else {
             return Ok(());
         };
-        let counted = journals.add_gap(newest);
-        counted.map_err(|e| local(format!("cannot count that the bridge was deleted: {e}")))
+        let counted = journals::of(&self.session).add_gap(&newest.migration.id);
+        counted.map_err(|e| {
+            ControllerError::Local(format!("cannot count that the bridge was deleted: {e}"))
+        })
     }
 
     fn is_fixed(&self) -> bool {

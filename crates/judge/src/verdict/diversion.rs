@@ -20,6 +20,15 @@ pub(super) fn pods_with(node: &NodeSnapshot<'_>, addr: IpAddr) -> Option<Cidr> {
         .min_by_key(|range| range.prefix)
 }
 
+/// Returns whether `rule` is none of those with which every machine begins.
+pub(super) fn is_special(rule: &PolicyRule) -> bool {
+    let is_default = matches!(
+        rule.table.as_deref(),
+        Some("local" | "main" | "default" | "255" | "254" | "253")
+    );
+    !is_default || !rule.action.is_empty()
+}
+
 /// A route or routing policy rule that may end packets or send them elsewhere.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diversion {
@@ -72,14 +81,10 @@ impl Diversion {
         let end_in = |net: Cidr| ends.iter().find(|at| net.contains(at.ip())).copied();
         let mut found = Vec::new();
         for rule in node.rules().into_iter().flat_map(|all| &all.all) {
-            let is_default = matches!(
-                rule.table.as_deref(),
-                Some("local" | "main" | "default" | "255" | "254" | "253")
-            );
             let of_family = ends.iter().find(|at| Family::of(at.ip()) == rule.family);
             let end = rule.to.map_or(of_family.copied(), end_in);
             if let Some(end) = end
-                && (!rule.action.is_empty() || !is_default)
+                && is_special(rule)
             {
                 found.push(Self {
                     by: Diverter::Rule(Box::new(rule.clone())),

@@ -369,14 +369,7 @@ impl<'n> Judge<'n> {
             &|| self.other_tunnel_mac(question, outcome),
             &|| self.inside(question, outcome),
         ];
-        let mut doubt = None;
-        for ask in asked {
-            match ask() {
-                Some(fault) if fault.fate() != Fate::Unknown => return Some(fault),
-                unsure => doubt = doubt.or(unsure),
-            }
-        }
-        doubt
+        worst(&asked)
     }
 
     /// Returns the rules of `family` that may exist and are not read: rules of packets, and routing policy rules if there are tables that
@@ -718,6 +711,18 @@ pub(super) fn rests_on_absence(question: Question<'_>, outcome: &Outcome, fault:
     let is_untranslated = question.port.is_some() && outcome.as_sent.destination;
     fault.may_be_unread()
         || is_untranslated && !matches!(fault, Fault::Stopped { .. } | Fault::NoBackend { .. })
+}
+
+/// Returns the first of these faults that is certain, else the first doubt.
+pub(super) fn worst(asked: &[&dyn Fn() -> Option<Fault>]) -> Option<Fault> {
+    let mut doubt = None;
+    for ask in asked {
+        match ask() {
+            Some(fault) if fault.fate() != Fate::Unknown => return Some(fault),
+            unsure => doubt = doubt.or(unsure),
+        }
+    }
+    doubt
 }
 
 pub(super) fn index(question: Question<'_>) -> usize {

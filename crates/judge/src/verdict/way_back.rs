@@ -3,14 +3,14 @@
 
 use std::net::SocketAddr;
 
-use super::judge::{Judge, Question};
+use super::diversion::is_special;
+use super::judge::{Judge, Question, worst};
 use super::ports::REPLY_PORT;
-use super::{Fate, Fault, Missing, Obstacle, Which};
+use super::{Fault, Missing, Obstacle, Which};
 use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Flow, Outcome, Reply};
 use kpx_node::net::Family;
-use kpx_node::node::routes::PolicyRule;
 
 impl Judge<'_> {
     /// Returns the reply that leaves this node for the client by another way than the packet came, if routing policy rules lead it there,
@@ -62,14 +62,7 @@ impl Judge<'_> {
             &|| self.off_tunnel(end),
             &|| self.same_tunnel_end(end),
         ];
-        let mut doubt = None;
-        for ask in asked {
-            match ask() {
-                Some(fault) if fault.fate() != Fate::Unknown => return Some(fault),
-                unsure => doubt = doubt.or(unsure),
-            }
-        }
-        doubt
+        worst(&asked)
     }
 
     /// Returns the fault of a reply that a route leads past the link, the Node or the network of the client.
@@ -110,14 +103,4 @@ impl Judge<'_> {
             "replies to {to} leave by {out} via {gateway}, {why}: whether they reach it is unknown"
         ))))
     }
-}
-
-/// Returns whether `rule` is none of those with which every machine begins.
-fn is_special(rule: &PolicyRule) -> bool {
-    let table = rule.table.as_deref();
-    let is_default = matches!(
-        table,
-        Some("local" | "main" | "default" | "255" | "254" | "253")
-    );
-    !is_default || !rule.action.is_empty()
 }

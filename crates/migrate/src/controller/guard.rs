@@ -293,7 +293,9 @@ impl<N: GuardedNode> Guard<'_, N> {
             self.node.apply(&Action::Nft { input }).await?;
             if is_gone {
                 self.report(DELETED);
-                self.node.record_gap()?;
+                if let Err(error) = self.node.record_gap() {
+                    self.report(&error.in_full());
+                }
             }
         }
         keep_routes(&mut self.node, &served).await?;

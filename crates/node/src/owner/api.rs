@@ -81,7 +81,7 @@ fn proto(name: &str) -> Proto {
     name.parse().unwrap_or(Proto::Tcp)
 }
 
-/// Returns the addresses of `service` with their roles. Addresses of a load balancer that kube-proxy does not serve are left out:
+/// Returns the addresses of `service` with their roles. Addresses of a load balancer that kube-proxy does not serve are omitted:
 /// with `ipMode` Proxy, or of a family that the Service does not have.
 pub fn addresses(service: &Service) -> BTreeSet<(Role, IpAddr)> {
     let spec = &service.spec;
