@@ -26,7 +26,10 @@ impl Walker<'_, '_, '_> {
             packet.seen = Some(seen);
         }
         if flow.entry != Entry::Host {
-            packet.input = self.input_of(flow.entry, packet.source());
+            packet.input = match &flow.carried.input {
+                Some(link) => Link::Named(Rc::from(&**link)),
+                None => self.input_of(flow.entry, packet.source()),
+            };
         }
         let mut branch = Branch {
             packet,

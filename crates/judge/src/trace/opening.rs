@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use super::packet::{Link, Packet};
 use super::route::Router;
 use kpx_node::net::{Cidr, Family, Proto};
+use kpx_node::node::sockets::Socket;
 
 /// Values that a field may have.
 pub(super) type Values = RangeInclusive<u64>;
@@ -48,6 +49,18 @@ const PRIVATE: [&str; 6] = [
     "192.168.0.0/16",
     "fc00::/7",
 ];
+
+/// Returns whether no program of the node takes what TPROXY hands to `port`: then the rule of iptables drops the packet that opens a
+/// connection (`tproxy_tg4`), and that of nft does not match (`nft_tproxy_eval_v4`).
+pub(super) fn lacks_proxy(port: u16, packet: &Packet, router: &Router<'_>) -> bool {
+    let is_of = |socket: &Socket| {
+        socket.proto == packet.shown_proto() && socket.local.port() == port
+    };
+    let sockets = router.node.sockets();
+    let is_silent = sockets
+        .is_ok_and(|sockets| sockets.gaps.is_empty() && !sockets.listening.iter().any(is_of));
+    port != 0 && !packet.established && is_silent
+}
 
 /// Returns whether all of `values` are in `range`, or none; `None` for a part of them.
 pub(super) fn within(values: &Values, range: &Values) -> Option<bool> {

@@ -57,6 +57,8 @@ pub struct Carried {
     pub ecn: bool,
     /// The first and the last of the ports that the client gets for its packets, if they are known.
     pub ports: Option<(u16, u16)>,
+    /// The link by which it comes in, where that is known to be another one than the route to its sender has.
+    pub input: Option<Arc<str>>,
     /// The elements that rules of this node added to sets, or took from them: the last one first.
     pub(crate) written: Option<Arc<Vec<Written>>>,
 }
@@ -66,6 +68,7 @@ impl Carried {
     pub(crate) fn elsewhere(&self) -> Self {
         Self {
             ct_mark: 0,
+            input: None,
             written: None,
             ..self.clone()
         }
@@ -80,6 +83,7 @@ impl Default for Carried {
             ct_mark: 0,
             ecn: false,
             ports: None,
+            input: None,
             written: None,
         }
     }
@@ -159,6 +163,8 @@ pub(crate) struct Packet {
     pub(crate) first_mark: Option<SentMark>,
     /// The link it came in by; `None` for packets of the node itself, and where IPVS sends it again.
     pub(crate) input: Link,
+    /// Whether that is known to be another link than the route to its sender has.
+    pub(super) entered_elsewhere: bool,
     /// The link it goes out by, once routed.
     pub(crate) output: Link,
     /// The gateway it is sent to there, if its route has one.
@@ -274,6 +280,7 @@ impl Packet {
             ct_mark: flow.carried.ct_mark,
             first_mark: None,
             input: Link::None,
+            entered_elsewhere: flow.carried.input.is_some(),
             output: Link::None,
             gateway: None,
             rerouted: None,
@@ -410,6 +417,7 @@ impl Packet {
             ct_mark: self.ct_mark,
             ecn: self.ecn,
             ports: self.ports,
+            input: None,
             written: written.map(|all| Arc::new(all.iter().map(Written::for_others).collect())),
         }
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use foldhash::HashMap;
 
@@ -158,11 +159,10 @@ impl Walked for World<'_, '_> {
     }
 }
 
-/// The key of a packet that arrives at a node: the node and its link, the source and the client's address, the destination, the
-/// protocol, whether the connection is established, its marks, and the Service.
+/// The key of a packet that arrives at a node: the node, the source and the client's address, the destination, the protocol,
+/// whether the connection is established, its link and fields, and the Service.
 type Key = (
     String,
-    Option<String>,
     (IpAddr, IpAddr),
     SocketAddr,
     Proto,
@@ -220,18 +220,19 @@ impl Beyond for Stations<'_> {
         let judge = &station.judge;
         let outcome = leaving.outcome;
         let to = SocketAddr::from(outcome.destination);
-        let by = outcome.gateway.unwrap_or(to.ip());
-        let link = judge.places.own(by).or_else(|| judge.places.own(to.ip()));
-        let link = link.filter(|link| *link != "lo").map(str::to_owned);
+        let link = judge.comes_in_by(outcome).map(str::to_owned);
+        let carried = Carried {
+            input: link.as_deref().map(Arc::from),
+            ..outcome.carried.elsewhere()
+        };
         let asked = leaving.question.flow;
         let key = (
             leaving.to.to_owned(),
-            link.clone(),
             (outcome.source, outcome.sent_from),
             to,
             asked.proto,
             asked.established,
-            outcome.carried.elsewhere(),
+            carried.clone(),
             leaving
                 .question
                 .port
@@ -246,7 +247,7 @@ impl Beyond for Stations<'_> {
             destination: to.ip(),
             port: to.port(),
             mark: 0,
-            carried: outcome.carried.elsewhere(),
+            carried,
             proto: asked.proto,
             established: asked.established,
         };
@@ -451,9 +452,6 @@ impl Judge<'_> {
         arrival: Arrival,
         onward: Option<(&dyn Beyond, usize)>,
     ) -> (Vec<Outcome>, Verdict, Arrival) {
-        if let (Some(link), Some(source)) = (&arrival.link, question.flow.source) {
-            self.enters_by(source, link);
-        }
         let mut arrival = Arrival {
             replies: Vec::new(),
             ..arrival

@@ -53,7 +53,7 @@ impl Judge<'_> {
                         .or_else(|| self.duplicate(endpoint))
                         .or_else(|| self.vacant(endpoint))
                         .or_else(|| self.service_as_endpoint(question, outcome, endpoint))
-                        .or_else(|| self.external(port, endpoint))
+                        .or_else(|| self.external(port, endpoint, outcome))
                         .or_else(|| self.deaf_here(question, outcome))
                         .or_else(|| self.stray(endpoint, outcome))
                         .or_else(|| self.undeclared(port, endpoint))
@@ -253,7 +253,7 @@ impl Judge<'_> {
     }
 
     /// Returns the doubt about an endpoint outside of the cluster; API servers register their own addresses while they run.
-    fn external(&self, port: &Port, endpoint: &Endpoint) -> Option<Fault> {
+    fn external(&self, port: &Port, endpoint: &Endpoint, outcome: &Outcome) -> Option<Fault> {
         let addr = endpoint.addr.ip();
         let is_of_api = &*port.name.namespace == "default" && &*port.name.name == "kubernetes";
         let is_known = endpoint.pod.is_some()
@@ -275,7 +275,10 @@ impl Judge<'_> {
             Ok(_) if self.node.evidence().part(Item::Nodes).is_some() => Missing::Other(format!(
                 "whose address endpoint {address} has is not shown: no pod has it, and the Nodes are shown in part"
             )),
-            Ok(_) => Missing::External { address },
+            Ok(_) => Missing::External {
+                address,
+                sees_pod: !outcome.masquerade && self.places.is_pod(outcome.source),
+            },
             Err(gap) => Missing::Gap {
                 what: "the nodes are unknown, and the endpoint may be outside of the cluster",
                 gap,

@@ -341,6 +341,8 @@ pub enum Missing {
     External {
         /// The endpoint.
         address: SocketAddr,
+        /// Whether it sees the address of the client's pod.
+        sees_pod: bool,
     },
     /// The pod of the endpoint declares only other ports.
     Undeclared {
@@ -677,10 +679,19 @@ impl fmt::Display for Missing {
                 "whether a pod has endpoint {address} is unknown: its EndpointSlice names no pod, and pods of other \
                  nodes are not read"
             ),
-            Self::External { address } => write!(
-                f,
-                "whether anything answers at endpoint {address} is unknown: it is outside of the cluster"
-            ),
+            Self::External { address, sees_pod } => {
+                write!(
+                    f,
+                    "whether anything answers at endpoint {address} is unknown: it is outside of the cluster"
+                )?;
+                if *sees_pod {
+                    write!(
+                        f,
+                        ", and sees the address of the pod, since no rule masquerades the packet: it needs a route to the pods"
+                    )?;
+                }
+                Ok(())
+            }
             Self::Undeclared {
                 pod,
                 port,

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use foldhash::{HashMap, HashSet};
 
@@ -16,7 +17,7 @@ use super::place::Holder;
 use super::{Fault, Missing, Obstacle, Onward};
 use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
-use crate::trace::{Entry, Outcome};
+use crate::trace::{Entry, Flow, Outcome};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -127,7 +128,7 @@ impl Judge<'_> {
             let what = "the link of the client's packets is unknown, and the route back leads off the node";
             return Some(Fault::Unknown(Missing::Gap { what, gap }));
         }
-        let entered = self.entered(entry, source);
+        let entered = self.entered_by(question.flow, source);
         if let Some(obstacle) = self.on_own_link(question, source, entered.link.as_deref()) {
             return Some(fault(obstacle));
         }
@@ -149,14 +150,15 @@ impl Judge<'_> {
     /// Returns the link by which the packet comes in, if one is known.
     pub(super) fn came_in_by(&self, question: Question<'_>, outcome: &Outcome) -> Option<Rc<str>> {
         let entry = question.flow.entry;
-        let entered = (entry != Entry::Host).then(|| self.entered(entry, outcome.sent_from));
+        let entered =
+            (entry != Entry::Host).then(|| self.entered_by(question.flow, outcome.sent_from));
         entered.and_then(|entered| entered.link.clone())
     }
 
     /// Returns whether both links of a forwarded packet are known to forward.
     pub(super) fn links_forward(&self, question: Question<'_>, outcome: &Outcome) -> bool {
         let forwards = |link: Option<&str>| link.and_then(|link| self.ingress.forwards(link));
-        let entered = self.entered(question.flow.entry, outcome.sent_from);
+        let entered = self.entered_by(question.flow, outcome.sent_from);
         Family::of(question.flow.destination) == Family::V4
             && forwards(entered.link.as_deref()) == Some(true)
             && forwards(outcome.leaves_by()) == Some(true)
@@ -197,7 +199,7 @@ impl Judge<'_> {
             return None;
         }
         let out = outcome.leaves_by()?;
-        let back = self.comes_back_by(question, outcome, out);
+        let back = self.comes_back_by(question, outcome);
         // Translated back, the reply goes to where the packet was sent from.
         self.astray(
             back.as_deref().unwrap_or(out),
@@ -206,25 +208,31 @@ impl Judge<'_> {
         )
     }
 
-    /// Returns the link by which the reply to a packet that left by `out` comes in, where that is known to be another one.
-    fn comes_back_by(
+    /// Returns the link by which a packet that left another node with the outcome `sent` comes in.
+    pub(super) fn comes_in_by(&self, sent: &Outcome) -> Option<&str> {
+        // Tunnels have the same name at both ends.
+        let by = sent.leaves_by().and_then(|by| self.ingress.links.get(by));
+        if let Some(tunnel) = by.filter(|link| link.is_tunnel()) {
+            return Some(&tunnel.name);
+        }
+        let to = sent.destination.0;
+        let link = self.places.own(sent.gateway.unwrap_or(to));
+        let link = link.or_else(|| self.places.own(to));
+        link.filter(|link| *link != "lo")
+    }
+
+    /// Returns the link by which the reply to a packet that left this node comes in, where that is known to be another one.
+    pub(super) fn comes_back_by(
         &self,
         question: Question<'_>,
         outcome: &Outcome,
-        out: &str,
     ) -> Option<String> {
+        let out = outcome.leaves_by()?;
         if let Some(Onward::Far(far)) = self.onward(question, outcome) {
             let mut replies = far.cell.arrival.iter().flat_map(|arrival| &arrival.replies);
             let reply = replies.find(|reply| reply.verdict.arrives())?;
-            let to = reply.gateway.unwrap_or(reply.destination.0);
-            // Tunnels have the same name at both ends.
-            let by = reply.leaves_by().filter(|by| *by != out)?;
-            let same = self.ingress.links.get(by).filter(|link| link.is_tunnel());
-            let link = match same {
-                Some(tunnel) => tunnel.name.as_str(),
-                None => self.places.own(to)?,
-            };
-            return (link != out && link != "lo").then(|| link.to_owned());
+            let link = self.comes_in_by(reply)?;
+            return (link != out).then(|| link.to_owned());
         }
         // Other nodes send to an address in a network of theirs by that network, not by a tunnel.
         let link = self.places.own(outcome.source)?;
@@ -312,12 +320,23 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns why packets from outside to an address of a link do not come in there, or what may happen to their replies.
-    fn by_other_link(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
-        let address = question.flow.destination;
-        let client = outcome.sent_from;
+    /// Returns `flow` with the link by which it comes in from outside, where its replies leave by another one.
+    pub(super) fn from_outside(&self, mut flow: Flow) -> Flow {
+        if flow.carried.input.is_none()
+            && let (Some(link), Some(client)) = (self.wire_of(&flow), flow.source)
+            && self.way_to(client).is_some_and(|(back, _)| back != link)
+        {
+            flow.carried.input = Some(Arc::from(link));
+        }
+        flow
+    }
+
+    /// Returns the link on whose wire a client outside looks for the address of its packet.
+    fn wire_of(&self, flow: &Flow) -> Option<&str> {
+        let address = flow.destination;
         let is_asked = self.places.service(address).is_some() || self.places.own(address).is_some();
-        if question.flow.entry != Entry::Outside || !is_asked || self.places.is_pod(client) {
+        let is_pod = flow.source.is_some_and(|client| self.places.is_pod(client));
+        if flow.entry != Entry::Outside || !is_asked || is_pod {
             return None;
         }
         let all = &self.node.addresses().ok()?.all;
@@ -327,16 +346,15 @@ impl Judge<'_> {
             .clone()
             .find(|at| !at.addr.is_host())
             .or_else(|| having.find(|at| self.is_alone_on_wire(at)));
-        let link = link?.link.as_str();
+        Some(link?.link.as_str())
+    }
+
+    /// Returns what may happen to the replies to packets from outside that come in by the link of the address which they ask for.
+    fn by_other_link(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let address = question.flow.destination;
+        let client = outcome.sent_from;
+        let link = self.wire_of(question.flow)?;
         let back = self.leaves_elsewhere(question, outcome, link)?;
-        if self.filters(Some(link)) {
-            return Some(fault(Obstacle::ReversePath {
-                link: link.to_owned(),
-                source: client,
-                back: Some(back),
-                loose: false,
-            }));
-        }
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "replies to {client} leave by {back}, although {address} is in the network of {link}: routers that check sources \
              drop them"
@@ -406,14 +424,15 @@ impl Judge<'_> {
                 && self.any_forwards()
     }
 
-    /// Says that packets from `source` come in by `link`, whatever route leads back.
-    pub(super) fn enters_by(&self, source: IpAddr, link: &str) {
-        let entered = Entered {
-            link: Some(Rc::from(link)),
-            astray: None,
-        };
-        let mut all = self.ingress.entered.borrow_mut();
-        all.insert(source, Rc::new(entered));
+    /// Returns where a packet of `flow` from `source` comes in.
+    fn entered_by(&self, flow: &Flow, source: IpAddr) -> Rc<Entered> {
+        match &flow.carried.input {
+            Some(link) => Rc::new(Entered {
+                link: Some(Rc::from(&**link)),
+                astray: None,
+            }),
+            None => self.entered(flow.entry, source),
+        }
     }
 
     /// Returns where packets from `source` come in: for pods of this node by the link that has the network of their addresses.

@@ -149,8 +149,12 @@ impl Judge<'_> {
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
     }
 
-    /// Returns `flow` with the marks and fields that the network of its client gives its packets.
+    /// Returns `flow` as it reaches this node: with the fields that the network of its client gives its packets, and the link by
+    /// which it comes in.
     pub fn as_sent(&self, flow: Flow) -> Flow {
+        if flow.entry == Entry::Outside {
+            return self.from_outside(flow);
+        }
         let client = flow.source.filter(|_| flow.entry == Entry::Pod);
         let Some((client, network)) = client.and_then(|client| {
             let network = self.network_of(client).ok().flatten()?;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use super::judge::{Judge, Question, index};
 use super::place::Holder;
@@ -144,6 +145,10 @@ impl<'n> Judge<'n> {
         entry: Entry,
     ) -> Reply {
         let mut reply = reply(self.node, question, outcome, entry);
+        if entry == Entry::Outside {
+            let input = self.comes_back_by(question, outcome);
+            reply.flow.carried.input = input.map(Arc::from);
+        }
         reply.flow.carried.tos = match entry {
             Entry::Host => Some(0),
             Entry::Pod => self.tos_of_replies(question, outcome),

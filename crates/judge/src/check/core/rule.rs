@@ -97,6 +97,11 @@ const HOST_ENDPOINT: &str = "A HostEndpoint of Calico covers the link, and its G
     or preDNAT in particular, decide what passes: to let these packets pass, allow them in one. A NetworkPolicy has no effect \
     here.";
 const HOST_ENDPOINTS: &str = "kubectl get hostendpoints.crd.projectcalico.org,globalnetworkpolicies.crd.projectcalico.org -o yaml";
+/// Part of the comments of Calico's rules for tunnels: "Drop IPIP packets from non-Calico hosts", "Drop IPv4 VXLAN packets from
+/// non-allowed hosts".
+const OTHER_HOSTS: &str = "packets from non-";
+const TUNNEL_HOSTS: &str = "Calico takes tunnel packets only from the hosts in its IP set, and the sender is not in it: restart \
+    calico-node on this node, and read its log. No NetworkPolicy changes it.";
 /// The fix for kube-router's mark, which clears that of kube-proxy.
 const CLEARS_MARK: &str = "kube-router clears the bit 0x4000 of the mark, with which kube-proxy says what to masquerade: upgrade kube-router \
     to 1.1 or newer, which leaves other bits of the mark alone. No NetworkPolicy changes it.";
@@ -237,6 +242,9 @@ pub fn rule_fix(by: &By) -> Fix {
     };
     if who == "Calico" && is_of_host_endpoint(&by.rule.chain) {
         return Fix::kubectl(HOST_ENDPOINT, HOST_ENDPOINTS);
+    }
+    if who == "Calico" && by.rule.rule.contains(OTHER_HOSTS) {
+        return Fix::on_node(TUNNEL_HOSTS, "ipset list | grep -A 20 'cali40all-.*-net'");
     }
     if who == "kube-router" && by.rule.rule.contains("-j MARK") {
         return Fix::kubectl(CLEARS_MARK, "kubectl get daemonsets -A -o wide");

@@ -65,6 +65,9 @@ const UNRESOLVED: &str = "Let the node resolve the name of the API server: the m
     cluster's own DNS, kube-proxy needs another resolver (dnsPolicy Default): cluster DNS works only after kube-proxy has \
     started.";
 
+pub(super) const NAME: &str = "Set hostnameOverride (or --hostname-override) to the Node's name, from the pod's spec.nodeName, and restart \
+    kube-proxy; if the name is right, look for the Node object.";
+
 const NO_MEMORY: &str = "Raise the memory limit of kube-proxy's container, or find out what uses up the memory of the node.";
 
 /// Words of an error in lower case, and how to fix it. The first one counts.
@@ -177,7 +180,8 @@ const FIXES: &[(&str, &str)] = &[
     (
         "couldn't load target `kube-",
         "The target is a chain that does not exist, and no module: KUBE-MARK-DROP is the kubelet's in releases before 1.28, which makes it when \
-         it starts, unless makeIPTablesUtilChains is false in its configuration. Restart the kubelet, then kube-proxy.",
+         it starts, unless makeIPTablesUtilChains is false in its configuration. Restart the kubelet, then kube-proxy, whose image chooses \
+         the back end of iptables with the kubelet's chains when it starts.",
     ),
     (
         "couldn't load",
@@ -519,6 +523,13 @@ pub(super) fn configured_server(facts: &Facts<'_>) -> Option<(SocketAddr, Socket
     differs(facts, address.trim_end_matches('/').parse().ok()?)
 }
 
+/// Returns why kube-proxy does not find its Node, if its log says so.
+pub(super) fn without_node<'n>(facts: &Facts<'n>) -> Option<&'n str> {
+    let troubles = facts.node.proxy_log().ok()?.troubles.as_ref().ok()?;
+    let mut of_node = troubles.iter().filter(|trouble| trouble.kind == Kind::Node);
+    Some(&of_node.next()?.error)
+}
+
 /// Returns `asked` and the address of the API server, if they differ.
 fn differs(facts: &Facts<'_>, asked: SocketAddr) -> Option<(SocketAddr, SocketAddr)> {
     let slices = facts.node.slices().ok()?.iter();
@@ -795,8 +806,7 @@ fn fix(kind: Kind, error: &str) -> &'static str {
         return "Stop the process, or give the Service another NodePort; `ss -lntup` shows who listens.";
     }
     if kind == Kind::Node {
-        return "Set hostnameOverride (or --hostname-override) to the Node's name, from the pod's spec.nodeName, and restart kube-proxy; \
-                if the name is right, look for the Node object.";
+        return NAME;
     }
     let error = error.to_lowercase();
     let known = FIXES.iter().find(|(words, _)| error.contains(words));

@@ -1,6 +1,6 @@
 //! KP05: a missing, stopped or hung kube-proxy is one error, and checks that need its answers are folded into it.
 
-use super::log::{configured_server, server_fix};
+use super::log::{NAME, configured_server, server_fix, without_node};
 use crate::check::core::{REPLACED, containers, is_replaced, runs_here, still_held};
 use crate::check::np::{is_proxys, socket_proof};
 use crate::check::{
@@ -70,6 +70,13 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
             );
             let finding = error(ProcessState::Silent, message).evidence([seen]);
             return Ok(vec![finding.fix(server_fix(asked, own))]);
+        }
+        if let Some(why) = without_node(facts) {
+            let message = format!(
+                "{which}runs but does not answer: it waits for its Node, which it does not find: {why}"
+            );
+            let finding = error(ProcessState::Silent, message).evidence([seen]);
+            return Ok(vec![finding.fix(NAME)]);
         }
         let message =
             format!("{which}runs but does not answer: it hangs, or listens on another address");

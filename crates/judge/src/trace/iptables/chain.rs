@@ -11,7 +11,7 @@ use crate::trace::packet::{Likelihood, Link};
 use crate::trace::region::{self, Coordinate as _};
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::walk::{Branch, Branches, End, Ends, Walker, bounded};
-use crate::trace::{Chains, Stop, tos, ttl};
+use crate::trace::{Chains, Stop, opening, tos, ttl};
 use kpx_node::backend::iptables::model::{
     Chain, Connmark, Match, NOT_SHOWN, Policy, RecentAction, Rule, Target,
 };
@@ -393,6 +393,16 @@ fn hits<'n, 'a>(
             branch.packet.untrack();
             note(&mut branch, Effect::Untrack);
             None
+        }
+        Some(Target::Tproxy(to))
+            if opening::lacks_proxy(to.port, &branch.packet, &walker.router) =>
+        {
+            note(&mut branch, Effect::Drop);
+            Some(End::Drop(format!(
+                "{}: TPROXY hands it to port {}, where nothing listens",
+                name("dropped"),
+                to.port
+            )))
         }
         Some(Target::Tproxy(to)) => {
             note(

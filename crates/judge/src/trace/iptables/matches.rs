@@ -164,15 +164,18 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             &format!("the rate limit `{options}`"),
             options.contains("--hashlimit-above"),
         )),
-        Match::Rpfilter(options) if options::returns(options, packet, context.router) => {
-            Likelihood::sure(!options.split(' ').any(|word| word == "--invert"))
+        Match::Rpfilter(options) => {
+            let inverted = options.split(' ').any(|word| word == "--invert");
+            match options::returns(options, packet, context.router) {
+                Some(leads) => Likelihood::sure(leads != inverted),
+                None => Likelihood::undecided(Question::RouteBack {
+                    text: format!(
+                        "whether `-m rpfilter {options}` finds the return route by the same link"
+                    ),
+                    inverted,
+                }),
+            }
         }
-        Match::Rpfilter(options) => Likelihood::undecided(Question::RouteBack {
-            text: format!(
-                "whether `-m rpfilter {options}` finds the return route by the same link"
-            ),
-            inverted: options.split(' ').any(|word| word == "--invert"),
-        }),
         Match::Socket(options) => socket(options, packet, context),
         Match::PktType(kind) => Likelihood::sure((kind.value == "unicast") != kind.inverted),
         Match::IpRange(range) => {

@@ -148,13 +148,14 @@ pub(super) fn policy(options: &str, node: &NodeSnapshot<'_>) -> Likelihood {
     }
 }
 
-/// Returns whether the route back certainly leads through the link of the packet, as `rpfilter_lookup_reverse` asks.
-pub(super) fn returns(options: &str, packet: &Packet, router: &Router<'_>) -> bool {
+/// Returns whether the route back leads through the link of the packet, as `rpfilter_lookup_reverse` asks. The walk assumes that
+/// packets come in by the link of that route: that it leads elsewhere is certain only of those that are known to come in by another.
+pub(super) fn returns(options: &str, packet: &Packet, router: &Router<'_>) -> Option<bool> {
     let Link::Named(link) = &packet.input else {
-        return false;
+        return None;
     };
     if **link == *"lo" {
-        return true;
+        return Some(true);
     }
     let has = |option: &str| options.split(' ').any(|word| word == option);
     let lookup = Lookup {
@@ -162,8 +163,9 @@ pub(super) fn returns(options: &str, packet: &Packet, router: &Router<'_>) -> bo
         mark: has("--validmark").then(|| packet.mark()),
         ..Lookup::to(packet.source())
     };
-    let route = router.found(lookup).ok().flatten();
-    route.is_some_and(|route| has("--loose") || route.devices().contains(&&**link))
+    let route = router.found(lookup).ok()?;
+    let leads = route.is_some_and(|route| has("--loose") || route.devices().contains(&&**link));
+    (leads || packet.entered_elsewhere).then_some(leads)
 }
 
 /// Returns whether `-m mac` matches; `None` if the sender's address is not known, and for other options.

@@ -13,7 +13,7 @@ use crate::trace::iptables::chain::{
 };
 use crate::trace::packet::{Likelihood, Packet, Written};
 use crate::trace::region;
-use crate::trace::tos;
+use crate::trace::{opening, tos};
 use crate::trace::walk::{self, Branch, Branches, End, Walker};
 use kpx_node::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
@@ -364,6 +364,16 @@ impl<'a> Walker<'_, 'a, '_> {
                             step @ Next::End(..) => step,
                         });
                         steps.collect()
+                    }
+                    "tproxy"
+                        if value["tproxy"]["port"]
+                            .as_u64()
+                            .and_then(|port| port.try_into().ok())
+                            .is_some_and(|port| {
+                                opening::lacks_proxy(port, &branch.packet, &at.context.router)
+                            }) =>
+                    {
+                        vec![Next::Over(branch)]
                     }
                     "queue" | "tproxy" | "fwd" => {
                         vec![Next::End(
