@@ -499,6 +499,7 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
             Missing::Beyond { .. } | Missing::PodRoute { .. } | Missing::Thinned { .. } => {
                 Stage::Forward
             }
+            Missing::Unannounced { .. } => Stage::Enter,
             Missing::WayBack { .. } => Stage::Leave,
             Missing::OtherMachine(_)
             | Missing::Vacant { .. }

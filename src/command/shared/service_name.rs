@@ -166,9 +166,11 @@ impl<'w> Named<'w> {
         let is_service = name.split('/').all(is_label) && name.split('/').count() <= 2;
         let is_other =
             name == "nodeport" || (kind.is_none() && rest.parse::<std::net::IpAddr>().is_ok());
+        // As pages of kpx print addresses: 192.0.2.1:53/udp.
+        let is_address = matches!(Asked::parse(rest), Ok(Asked::Address(..)));
         match (is_service && !is_other, kind, &args.namespace) {
             (true, ..) => Ok(Some(Self { name, port, kind })),
-            (false, None, None) if !rest.contains('/') => Ok(None),
+            (false, None, None) if !rest.contains('/') || is_address => Ok(None),
             (false, None, Some(_)) if Asked::parse(word).is_ok() => Err(Failure::usage(format!(
                 "{word} has no namespace: omit --namespace"
             ))),

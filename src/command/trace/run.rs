@@ -423,7 +423,7 @@ async fn why_not(
         .into_iter()
         .map(|check| (check, check::run(check, &facts)))
         .collect();
-    let asked = Asked::Address(at.ip(), Some(at.port()));
+    let asked = Asked::Address(at.ip(), Some(at.port()), None);
     let across = session.others.as_deref().map(Others::across);
     let look = Look::new(&node, session.families(), &outcomes).map(|look| match across {
         Some(across) => look.beside(across),

@@ -75,6 +75,11 @@ impl Facts<'_> {
         taken.as_ref().map_err(Clone::clone)
     }
 
+    /// Returns whether the rules certainly differ from the cluster's objects.
+    pub(super) fn has_drift(&self) -> bool {
+        self.drift().is_ok_and(|taken| !taken.findings.is_empty())
+    }
+
     /// Returns the findings of check `id`, about objects of `layer`.
     pub(super) fn drifted(&self, id: &str, modes: &[Mode], layer: Layer) -> Verdict {
         self.only_in(modes)?;

@@ -255,7 +255,11 @@ fn conntrack(
         "{count} tracked {noun} to {target} {verb} these rules and {goes} to {}{own}",
         mismatch::listed(&all)
     ));
-    if !stale.is_empty() {
+    if stale == [target.to_string()] {
+        notes.push(format!(
+            "tracked connections are not translated, so they leave for {target} itself; end them with `{ends}`"
+        ));
+    } else if !stale.is_empty() {
         notes.push(format!(
             "tracked connections still go to {}, which is no longer an endpoint; end them with `{}`",
             mismatch::listed(&stale),

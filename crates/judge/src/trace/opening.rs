@@ -53,9 +53,8 @@ const PRIVATE: [&str; 6] = [
 /// Returns whether no program of the node takes what TPROXY hands to `port`: then the rule of iptables drops the packet that opens a
 /// connection (`tproxy_tg4`), and that of nft does not match (`nft_tproxy_eval_v4`).
 pub(super) fn lacks_proxy(port: u16, packet: &Packet, router: &Router<'_>) -> bool {
-    let is_of = |socket: &Socket| {
-        socket.proto == packet.shown_proto() && socket.local.port() == port
-    };
+    let is_of =
+        |socket: &Socket| socket.proto == packet.shown_proto() && socket.local.port() == port;
     let sockets = router.node.sockets();
     let is_silent = sockets
         .is_ok_and(|sockets| sockets.gaps.is_empty() && !sockets.listening.iter().any(is_of));

@@ -75,7 +75,7 @@ impl Target {
         }
         // As pages of kpx print addresses.
         let (at, named) = match text.rsplit_once('/') {
-            Some((at, name)) if !name.is_empty() => (at, proto(name)),
+            Some((at, name)) if !name.is_empty() => (at, proto_of(name)),
             _ => (text, None),
         };
         let at = if named.is_some() { at } else { text };
@@ -144,7 +144,7 @@ impl Target {
                     .iter()
                     .flat_map(|service| service.spec.ports.iter().map(move |port| (service, port)));
                 let found = all.find(|(_, p)| p.node_port == Some(*port));
-                let proto = found.and_then(|(_, p)| proto(&p.protocol));
+                let proto = found.and_then(|(_, p)| proto_of(&p.protocol));
                 let own = found.map_or(&[][..], |(of, _)| &of.spec.ip_families);
                 let own = own.iter().filter_map(|text| text.parse().ok());
                 let mut families: Vec<Family> =
@@ -201,7 +201,7 @@ impl Target {
                 Ok(Found {
                     addr,
                     port: chosen.port,
-                    proto: proto(&chosen.protocol),
+                    proto: proto_of(&chosen.protocol),
                 })
             }
         }
@@ -248,11 +248,11 @@ pub(crate) fn is_port(word: &str, port: &ServicePort) -> bool {
     word.split_once('/').is_some_and(|(number, protocol)| {
         number.parse() == Ok(port.port)
             && !protocol.is_empty()
-            && proto(protocol) == proto(&port.protocol)
+            && proto_of(protocol) == proto_of(&port.protocol)
     })
 }
 
-fn proto(name: &str) -> Option<Proto> {
+pub(crate) fn proto_of(name: &str) -> Option<Proto> {
     if name.is_empty() {
         Some(Proto::Tcp)
     } else {

@@ -78,8 +78,8 @@ pub(super) struct Leaving<'q> {
     to: &'q str,
     /// The nodes that it passed.
     passed: usize,
-    /// The UDP port to which the tunnel sends by which it left.
-    tunnel_port: Option<u16>,
+    /// The VXLAN tunnel by which it left.
+    tunnel: Option<Vxlan>,
 }
 
 /// Follows packets to other nodes.
@@ -124,10 +124,19 @@ pub struct Arrival {
     pub from: Option<String>,
     /// The link by which it comes in, if known.
     pub link: Option<String>,
-    /// The UDP port to which the tunnel sends that carries it.
-    pub tunnel_port: Option<u16>,
+    /// The VXLAN tunnel of the other node that carries it.
+    pub tunnel: Option<Vxlan>,
     /// The outcomes of the reply on this node.
     pub replies: Vec<Outcome>,
+}
+
+/// What both ends of a VXLAN tunnel must share.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Vxlan {
+    /// The UDP port to which it sends, and at which it receives.
+    port: Option<u16>,
+    /// The network.
+    vni: Option<u64>,
 }
 
 /// Walks packets and replies through one node.
@@ -262,7 +271,7 @@ impl Beyond for Stations<'_> {
         let arrival = Arrival {
             from: leaving.from.map(str::to_owned),
             link,
-            tunnel_port: leaving.tunnel_port,
+            tunnel: leaving.tunnel,
             replies: Vec::new(),
         };
         let walks = &station.walks[usize::from(Family::of(to.ip()) == Family::V6)];
@@ -351,7 +360,7 @@ impl Judge<'_> {
             from: name.as_deref(),
             to: &to,
             passed: passed + 1,
-            tunnel_port: outcome.leaves_by().and_then(|link| self.vxlan_port(link)),
+            tunnel: outcome.leaves_by().and_then(|link| self.vxlan(link)),
         };
         let Some(onward) = beyond.follow(leaving) else {
             return Way::of(here, None);
@@ -459,7 +468,7 @@ impl Judge<'_> {
         let outcomes = walks.first(question.flow);
         let judged = outcomes.iter().map(|outcome| {
             let here = self
-                .other_port(&arrival, outcome)
+                .other_end(&arrival, outcome)
                 .or_else(|| self.fault(question, outcome));
             let here = here
                 .or_else(|| self.unheard(question, outcome))
@@ -487,27 +496,37 @@ impl Judge<'_> {
         (outcomes, verdict, arrival)
     }
 
-    /// Returns the UDP port to which the VXLAN tunnel `link` sends, and at which it receives.
-    fn vxlan_port(&self, link: &str) -> Option<u16> {
+    /// Returns the VXLAN tunnel `link`.
+    fn vxlan(&self, link: &str) -> Option<Vxlan> {
         let links = &self.node.links().ok()?.all;
         let link = links.iter().find(|own| own.name == link)?;
-        link.tunnel_port.filter(|_| link.kind == "vxlan")
+        (link.kind == "vxlan").then_some(Vxlan {
+            port: link.tunnel_port,
+            vni: link.vni,
+        })
     }
 
-    /// Returns the fault of a packet that comes by a tunnel whose ends have different UDP ports.
-    fn other_port(&self, arrival: &Arrival, outcome: &Outcome) -> Option<Fault> {
+    /// Returns the fault of a packet that comes by a tunnel whose ends have different UDP ports or networks.
+    fn other_end(&self, arrival: &Arrival, outcome: &Outcome) -> Option<Fault> {
         let link = arrival.link.as_ref()?;
-        let (own, other) = (self.vxlan_port(link)?, arrival.tunnel_port?);
-        (own != other).then(|| {
-            Fault::Obstacle(Box::new(Obstacle::OffTunnel {
-                link: link.clone(),
-                state: TunnelState::OtherPort { own, other },
-                node: arrival.from.clone().unwrap_or_default(),
-                to: outcome.destination.0,
-                way: link.clone(),
-                agent: self.agent(),
-            }))
-        })
+        let (own, other) = (self.vxlan(link)?, arrival.tunnel?);
+        let state = match (own.port.zip(other.port), own.vni.zip(other.vni)) {
+            (Some((own, other)), _) if own != other => TunnelState::OtherPort { own, other },
+            (_, Some((own, other))) if own != other => TunnelState::OtherNetwork {
+                own,
+                announced: other,
+                windows: false,
+            },
+            _ => return None,
+        };
+        Some(Fault::Obstacle(Box::new(Obstacle::OffTunnel {
+            link: link.clone(),
+            state,
+            node: arrival.from.clone().unwrap_or_default(),
+            to: outcome.destination.0,
+            way: link.clone(),
+            agent: self.agent(),
+        })))
     }
 
     /// Returns that surely nothing listens at an endpoint in the node's own network, or that a link of the node has the address of

@@ -9,11 +9,13 @@ use crate::trace::mismatch::usable;
 use crate::trace::why::{Refusal, decisive, maker, refusal};
 use crate::trace::{Hop, Outcome, Rule};
 use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::{Pod, Service};
 use kpx_node::desired::Detector;
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
-use kpx_node::owner::Port;
+use kpx_node::node::links::Address;
+use kpx_node::owner::{Port, Role};
 
 /// Returns whether at least one way of `cell` fails, and all ways that fail do so by design: the Service's source ranges or
 /// Local policy, as kube-proxy programs them, or NetworkPolicies ask for it. `service` has `port`.
@@ -53,7 +55,11 @@ fn is_way_by_design(
             match refusal(outcome, hop) {
                 Some(Refusal::SourceRanges) => true,
                 Some(Refusal::NoLocalEndpoints | Refusal::NoRealServer) => {
-                    is_local() && !is_here() && is_known() && undetected(node, cell).is_none()
+                    is_local()
+                        && !is_here()
+                        && is_known()
+                        && undetected(node, cell).is_none()
+                        && !is_announced_here(node, cell)
                 }
                 _ => is_policy(hop),
             }
@@ -86,6 +92,15 @@ fn is_way_by_design(
         },
         _ => false,
     }
+}
+
+/// Returns whether a link of this node has the load balancer's address to which `cell` goes, so that no load balancer chooses another
+/// node for clients outside. kube-ipvs0 has it on every node.
+fn is_announced_here(node: &NodeSnapshot<'_>, cell: &Cell) -> bool {
+    let is_balancers = cell.kind == Kind::Address(Role::LoadBalancerIp);
+    let mut own = node.addresses().into_iter().flat_map(|all| &all.all);
+    let has = |at: &Address| at.addr.addr == cell.flow.destination && at.link != DUMMY;
+    is_balancers && cell.client == Client::Outside && own.any(has)
 }
 
 /// Returns how kube-proxy detects pods of this node, if it does not recognise the client of `cell`, a pod: it sends recognised pods

@@ -8,7 +8,7 @@ use super::place::{Holder, Home};
 use super::{Fate, Obstacle};
 use kpx_node::evidence::Gap;
 use kpx_node::net::Cidr;
-use kpx_node::node::routes::Route;
+use kpx_node::node::routes::{PolicyRule, Route};
 use kpx_node::owner::EndpointState;
 use kpx_node::words::listed;
 
@@ -257,6 +257,13 @@ pub enum Odd {
         /// The plugin.
         plugin: &'static str,
     },
+    /// A routing policy rule leads some packets there, and the others go by that node's address.
+    Rule {
+        /// The rule.
+        rule: Box<PolicyRule>,
+        /// The rule that leads packets to pods past it.
+        bypass: Option<Box<PolicyRule>>,
+    },
     /// Another table than main, which has a route by that node's address, leads there first.
     OtherTable {
         /// The table.
@@ -297,6 +304,10 @@ impl OddWay {
             Odd::LeftOver { link, plugin } => {
                 format!("{link} is a link of {plugin}, which does not run on this node")
             }
+            Odd::Rule { rule, .. } => format!(
+                "routing policy rule {} ({rule}) leads them past the route by that address",
+                rule.priority
+            ),
             Odd::OtherTable { table } => {
                 format!("table {table}, which comes before main, leads them by another link")
             }
@@ -343,6 +354,13 @@ pub enum Missing {
         address: SocketAddr,
         /// Whether it sees the address of the client's pod.
         sees_pod: bool,
+    },
+    /// Nothing is known to answer for an address in its network.
+    Unannounced {
+        /// The address.
+        address: IpAddr,
+        /// Why what may announce addresses does not announce it, if that is known.
+        why: Option<String>,
     },
     /// The pod of the endpoint declares only other ports.
     Undeclared {
@@ -692,6 +710,12 @@ impl fmt::Display for Missing {
                 }
                 Ok(())
             }
+            Self::Unannounced { why: Some(why), .. } => f.write_str(why),
+            Self::Unannounced { address, why: None } => write!(
+                f,
+                "nothing is known to announce {address} to its network: no link of this node has it, and no MetalLB, kube-vip or the like \
+                 runs; whether a machine answers for it, `arping {address}` on another machine there shows"
+            ),
             Self::Undeclared {
                 pod,
                 port,

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use foldhash::HashMap;
 
 use super::across::Beyond;
+use super::diversion::is_special;
 use super::ingress::Ingress;
 use super::inside::Insides;
 use super::local_ports::{LastPorts, Masqueraded};
@@ -320,6 +321,7 @@ impl<'n> Judge<'n> {
                 .or_else(|| self.unsure_neighbour(question, outcome))
                 .or_else(|| self.unsure_tc(question, outcome))
                 .or_else(|| self.unlearnt(question, outcome))
+                .or_else(|| self.unannounced(question))
                 .or_else(|| self.unmodelled(question, outcome))
                 // Rules of other software, if kube-proxy's were read: every other reason says more.
                 .or_else(|| self.unread_of(question).map(Fault::Unknown))
@@ -435,6 +437,12 @@ impl<'n> Judge<'n> {
         {
             return Some(gap("the routing policy rules are unknown", &missing));
         }
+        if let Some(missing) = self.unplaced() {
+            return Some(gap(
+                "routing policy rules may lead packets elsewhere than to pods",
+                &missing,
+            ));
+        }
         let is_relayed = |hop: &Rc<Hop>| matches!(hop.effect, Effect::Relay { .. });
         if outcome.hops.iter().any(is_relayed) {
             let what = "whether kube-proxy listens on the ports of its portals is unknown";
@@ -450,6 +458,23 @@ impl<'n> Judge<'n> {
             return Some(gap("whether the node forwards packets is unknown", missing));
         }
         self.in_vrf(question, outcome)
+    }
+
+    /// Returns which of the links and Nodes are not read, if routing policy rules lead some packets elsewhere: these tell where pods are.
+    /// Without objects of the cluster, the rules alone answer.
+    fn unplaced(&self) -> Option<Gap> {
+        let mut rules = self.node.rules().ok()?.all.iter();
+        if !rules.any(is_special) {
+            return None;
+        }
+        let links = self.node.links().err().filter(|gap| !self.is_of_old(gap));
+        let nodes = || {
+            self.node
+                .nodes()
+                .err()
+                .filter(|_| self.node.slices().is_ok())
+        };
+        links.or_else(nodes)
     }
 
     /// Returns the doubt about a packet that comes in or leaves by a link of a VRF.

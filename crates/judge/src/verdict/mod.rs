@@ -4,6 +4,7 @@
 //! address, and does the reply come back? A part that was not read, or is not modelled, never counts as working.
 
 mod across;
+mod announced;
 mod arp;
 mod balancer;
 mod barrier;
@@ -67,6 +68,7 @@ pub use outlook::{Outlook, Worse, foreign_end};
 pub use peers::home_gone;
 pub use place::{Home, ranges_of_all_pods};
 pub use ports::REPLY_PORT;
+pub(crate) use ports::WITH_CHECKSUMS;
 pub use stranger::Stranger;
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey, unasked};
 

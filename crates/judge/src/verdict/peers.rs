@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use foldhash::{HashMap, HashSet};
 
+use super::diversion::pods_with;
 use super::judge::{Judge, Question};
 use super::neighbours::back_to;
 use super::place::{Holder, has_own_address, pod_ranges};
@@ -178,7 +179,8 @@ impl Judge<'_> {
                 OddWay { why, hider: None },
             );
         }
-        if let Some(odd) = self.odd_way(addr, name, device, gateway) {
+        let by_rule = || self.by_rule(addr, by, (device, gateway));
+        if let Some(odd) = by_rule().or_else(|| self.odd_way(addr, name, device, gateway)) {
             return self.missing_way(address, name, (device, gateway), odd);
         }
         let length = peers.lengths[usize::from(family == Family::V6)]?;
@@ -353,6 +355,44 @@ impl Judge<'_> {
         };
         let why = end.or_else(left).or_else(of_table)?;
         Some(OddWay { why, hider })
+    }
+
+    /// Returns the routing policy rule that leads packets to `pod` by `way`, a link and a gateway, if others go by `by`, the address of the
+    /// pod's Node, or by a tunnel.
+    fn by_rule(
+        &self,
+        pod: IpAddr,
+        by: IpAddr,
+        (device, gateway): (&str, Option<IpAddr>),
+    ) -> Option<OddWay> {
+        let Decision::Out {
+            device: Some(usual),
+            gateway: to,
+            ..
+        } = self.router.decide(Lookup::to(Asked::new(pod, None)))
+        else {
+            return None;
+        };
+        let is_usual = *usual == *device && to == gateway;
+        if is_usual || to != Some(by) && !self.is_tunnel(&usual) {
+            return None;
+        }
+        let mut routes = self.node.routes().ok()?.all.iter();
+        let route = routes.find(|route| {
+            route.destination.contains(pod)
+                && route.device.as_deref() == Some(device)
+                && route.gateway == gateway
+                && self.rule_to(route).is_some()
+        })?;
+        let rule = self.rule_to(route)?;
+        let bypass = pods_with(self.node, pod).and_then(|range| rule.bypass(range));
+        Some(OddWay {
+            why: Odd::Rule {
+                rule: Box::new(rule.clone()),
+                bypass: bypass.map(Box::new),
+            },
+            hider: None,
+        })
     }
 
     /// Returns the address of this node in `range` whose network leads packets for `pod` to `link`.

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use super::judge::{Judge, Question};
 use super::{By, Fault, Missing, Obstacle, Which};
 use crate::trace::{Carried, Effect, Entry, Flow, Hop, Outcome, link_hooks};
-use kpx_node::evidence::Item;
-use kpx_node::net::Family;
+use kpx_node::evidence::{Item, Kernel};
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
 
@@ -179,8 +179,25 @@ impl Judge<'_> {
         self.by_program(question, outcome)
             .or_else(|| self.thinned(outcome))
             .or_else(|| narrowed(outcome))
+            .or_else(|| self.corrupted(question, outcome))
             .or_else(|| self.in_no_vlan(outcome))
             .or_else(|| self.in_two_pods(outcome))
+    }
+
+    /// Returns the doubt about a masqueraded datagram in a VXLAN tunnel of a kernel that miscalculates its checksum: see CN11. TCP sends
+    /// again until a packet gets through.
+    fn corrupted(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let out = outcome.leaves_by()?;
+        let mut links = self.node.links().ok()?.all.iter();
+        let is_vxlan = links.any(|link| link.name == out && link.kind == "vxlan");
+        let kernel = self.node.kernel().ok()?;
+        let is_hit = question.flow.proto == Proto::Udp && outcome.masquerade && is_vxlan;
+        (is_hit && kernel < WITH_CHECKSUMS).then(|| {
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "kernels before 5.7 may send masqueraded datagrams by VXLAN tunnel {out} with a wrong checksum, and the other node drops \
+                 them: `ethtool -k {out} | grep tx-checksum-ip-generic` must say off"
+            )))
+        })
     }
 
     /// Returns the doubt about a packet to a port of a bridge that filters VLANs, and in which a port is in none unless one is set.
@@ -272,6 +289,9 @@ impl Judge<'_> {
             .filter(move |link| link.master.as_deref() == Some(bridge))
     }
 }
+
+/// The first kernel that calculates the checksums of masqueraded packets in VXLAN tunnels correctly.
+pub(crate) const WITH_CHECKSUMS: Kernel = Kernel(5, 7);
 
 /// The ports that a rule gives to new connections: so few that the connections to one endpoint use them up.
 const FEW_PORTS: u16 = 64;

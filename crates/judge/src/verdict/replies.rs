@@ -192,6 +192,7 @@ impl<'n> Judge<'n> {
         });
         let Ok(()) = followed;
         if lost.is_empty()
+            && !(has_way && self.is_on_its_bridge(outcome))
             && let Some((end, fault)) = self.led_back(question, &reply)
         {
             let fails = fault.fate().fails();

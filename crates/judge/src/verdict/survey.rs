@@ -14,7 +14,7 @@ use super::balancer::{hidden_balancer, hidden_balancer_words};
 use super::cell::{Cell, Client, Kind, client_names, targets};
 use super::design::is_by_design;
 use super::judge::Judge;
-use super::{Barrier, Fate, Fault};
+use super::{Barrier, Fate, Fault, Missing};
 use crate::trace::mismatch::usable;
 use crate::trace::{Walks, World};
 use kpx_node::cluster::Service;
@@ -115,9 +115,19 @@ impl Surveyed {
         }
     }
 
-    /// Returns whether nothing but a load balancer that the evidence does not show is unknown.
+    /// Returns whether nothing but a load balancer that the evidence does not show, or what announces an address, is unknown.
     pub fn is_behind_balancer(&self) -> bool {
-        self.has_hidden_balancer && !self.is_open()
+        let is_unannounced = |cell: &&Brief| {
+            matches!(
+                cell.fault,
+                Some(Fault::Unknown(Missing::Unannounced { .. }))
+            )
+        };
+        let mut open = self.cells.iter().filter(|cell| cell.fate == Fate::Unknown);
+        match open.next() {
+            None => self.has_hidden_balancer && !self.is_open(),
+            Some(first) => is_unannounced(&first) && open.all(|cell| is_unannounced(&cell)),
+        }
     }
 
     /// Returns whether the fate of some connections is unknown.

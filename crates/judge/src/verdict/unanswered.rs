@@ -15,6 +15,9 @@ use kpx_node::node::conntrack::Entry;
 /// The fewest connections without an answer that are no accident.
 const FEWEST: usize = 3;
 
+/// The ports of DNS servers in pods: each question gets an answer.
+const DNS_PORTS: [u16; 2] = [53, 5353];
+
 /// An endpoint, asked by anyone or by one client.
 type Asked = (Proto, SocketAddr, Option<IpAddr>);
 
@@ -49,7 +52,7 @@ impl Unanswered {
             }
         }
         ages.retain(|_, ages| ages.len() >= FEWEST);
-        // A datagram needs no answer, unless others like it got one.
+        // A datagram needs no answer, unless others like it got one or it asks a DNS server.
         let mut answered: HashMap<Asked, u32> = HashMap::default();
         for entry in tracked.iter().filter(|entry| !entry.unreplied) {
             for of in asked(entry).into_iter().filter(|of| ages.contains_key(of)) {
@@ -62,7 +65,7 @@ impl Unanswered {
         ages.retain(|of, ages| {
             let last = answered.get(of);
             ages.retain(|age| last.is_none_or(|last| age < last));
-            of.0 == Proto::Tcp || last.is_some()
+            of.0 == Proto::Tcp || last.is_some() || DNS_PORTS.contains(&of.1.port())
         });
         let counts = ages.into_iter().filter_map(|(of, ages)| {
             let youngest = *ages.iter().min()?;

@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use thiserror::Error;
 
 use super::Cause;
-use crate::trace::target::{Target, TargetError, port_in_words};
+use crate::trace::target::{Target, TargetError, port_in_words, proto_of};
 use kpx_node::cluster::{EndpointSlice, Service, ServicePort};
+use kpx_node::net::Proto;
 use kpx_node::owner::{self, Port};
 
 /// The target as given.
@@ -21,8 +22,8 @@ pub enum Asked {
         /// Name or number of the port.
         port: Option<String>,
     },
-    /// An address, with or without a port.
-    Address(IpAddr, Option<u16>),
+    /// An address, with or without a port and a protocol.
+    Address(IpAddr, Option<u16>, Option<Proto>),
     /// `nodeport:N`.
     NodePort(u16),
 }
@@ -45,10 +46,10 @@ impl Asked {
     pub fn parse(text: &str) -> Result<Self, NotATarget> {
         let bare = text.trim_start_matches('[').trim_end_matches(']');
         if let Ok(addr) = bare.parse() {
-            return Ok(Self::Address(addr, None));
+            return Ok(Self::Address(addr, None, None));
         }
         match Target::parse(text) {
-            Ok(Target::Address(at, _)) => Ok(Self::Address(at.ip(), Some(at.port()))),
+            Ok(Target::Address(at, proto)) => Ok(Self::Address(at.ip(), Some(at.port()), proto)),
             Ok(Target::NodePort(port)) => Ok(Self::NodePort(port)),
             Ok(Target::Service {
                 namespace,
@@ -72,9 +73,11 @@ impl Asked {
                 name,
                 port,
             } => of.is_of(namespace, name, port.as_deref()),
-            Self::Address(addr, port) => {
+            Self::Address(addr, port, proto) => {
                 let mut addresses = of.addresses.iter();
-                addresses.any(|(_, at)| at == addr) && port.is_none_or(|port| of.port == Some(port))
+                addresses.any(|(_, at)| at == addr)
+                    && port.is_none_or(|port| of.port == Some(port))
+                    && proto.is_none_or(|proto| of.proto == proto)
             }
             Self::NodePort(number) => of.node_port == Some(*number),
         }
@@ -165,7 +168,7 @@ pub(super) fn find<'s>(
         Asked::NodePort(number) => {
             by_node_port(services, *number).ok_or(Cause::NoNodePort { port: *number })
         }
-        Asked::Address(addr, port) => {
+        Asked::Address(addr, port, proto) => {
             let has =
                 |service: &&Service| owner::addresses(service).iter().any(|(_, at)| at == addr);
             // An address that kube-proxy leaves to a load balancer is an address of the Service, too.
@@ -177,8 +180,16 @@ pub(super) fn find<'s>(
             let mut all = services.iter();
             let service = all.find(has).or_else(|| services.iter().find(is_balancers));
             if let Some(service) = service {
-                let port = port.map(|port| port.to_string());
-                let word = port.clone().unwrap_or_default();
+                let word = port.map(|port| port.to_string()).unwrap_or_default();
+                // Ports of several protocols may have one number.
+                let is_it = |of: &&ServicePort| {
+                    Some(of.port) == *port && proto.is_some() && proto_of(&of.protocol) == *proto
+                };
+                let named = service.spec.ports.iter().find(is_it);
+                let named = named
+                    .map(|of| of.name.clone())
+                    .filter(|name| !name.is_empty());
+                let port = named.or_else(|| port.map(|port| port.to_string()));
                 let found = select(service, port.map(Only::Named), &word)?;
                 let at = At::Address(*addr);
                 return Ok(Found { at, ..found });
@@ -277,12 +288,17 @@ mod tests {
     #[test]
     fn every_form_of_a_target_is_parsed() {
         let v6 = "fd00::1".parse().unwrap();
-        assert_eq!(Asked::parse("fd00::1"), Ok(Asked::Address(v6, None)));
-        assert_eq!(Asked::parse("[fd00::1]"), Ok(Asked::Address(v6, None)));
+        assert_eq!(Asked::parse("fd00::1"), Ok(Asked::Address(v6, None, None)));
         assert_eq!(
-            Asked::parse("[fd00::1]:80"),
-            Ok(Asked::Address(v6, Some(80)))
+            Asked::parse("[fd00::1]"),
+            Ok(Asked::Address(v6, None, None))
         );
+        for (text, proto) in [
+            ("[fd00::1]:80", None),
+            ("[fd00::1]:80/udp", Some(Proto::Udp)),
+        ] {
+            assert_eq!(Asked::parse(text), Ok(Asked::Address(v6, Some(80), proto)));
+        }
         assert_eq!(Asked::parse("nodeport:30080"), Ok(Asked::NodePort(30080)));
         let service = Asked::Service {
             namespace: "demo".to_owned(),

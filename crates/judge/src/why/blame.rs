@@ -238,9 +238,11 @@ impl Look<'_> {
             .unwrap_or_else(|| unexplained(cell))
     }
 
-    /// Returns the error of the doctor that is about the destination of `cell`, or the known bug that it finds at `service`.
+    /// Returns the error of the doctor that is about the destination of `cell`, or about an address to which its packets are translated,
+    /// or the known bug that it finds at `service`.
     fn found(&self, service: &Service, cell: &Cell) -> Option<Cause> {
-        let at = cell.flow.destination;
+        let ends = cell.outcomes.iter().map(|outcome| outcome.destination.0);
+        let addresses: Vec<IpAddr> = ends.chain([cell.flow.destination]).collect();
         let of_service = ServiceRef::from(service);
         let all = self
             .outcomes
@@ -256,7 +258,8 @@ impl Look<'_> {
             .filter(|(_, of)| of.severity == Severity::Error);
         let (check, finding) = errors.find(|(check, of)| {
             let mut services = of.services.iter();
-            of.about.address() == Some(at)
+            let about = of.about.address();
+            about.is_some_and(|address| addresses.contains(&address))
                 || check.group() == "bugs"
                     && services.any(|service| service.is_same_service(&of_service))
         })?;

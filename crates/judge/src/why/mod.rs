@@ -53,6 +53,7 @@ use crate::trace::{self, Carried, Entry, Flow, Walks, World};
 use crate::verdict::{
     self, Across, Cell, Client, Fate, Fault, Judge, Kind, Missing, Onward, Target,
 };
+use kpx_node::backend::Mode;
 use kpx_node::cluster::{EndpointSlice, Service};
 use kpx_node::desired::Hint;
 use kpx_node::evidence::{Gap, Item};
@@ -92,7 +93,7 @@ pub struct Look<'n> {
 
 /// Returns the items that an answer reads, in addition to those of the doctor's checks.
 pub fn needs() -> Vec<Item> {
-    let modes = kpx_node::backend::Mode::ALL;
+    let modes = Mode::ALL;
     let mut items: Vec<Item> = modes.into_iter().flat_map(diff::needs).collect();
     items.extend(trace::NEEDS);
     items.extend(trace::NOTES_NEEDS);
@@ -109,7 +110,7 @@ pub fn touched<'n>(cluster: &'n NodeSnapshot<'n>, asked: &Asked) -> BTreeSet<Str
     let judge = Judge::new(cluster);
     let of = |addr: IpAddr| judge.node_of(addr);
     let mut touched = BTreeSet::new();
-    if let Asked::Address(addr, _) = asked {
+    if let Asked::Address(addr, ..) = asked {
         touched.extend(of(*addr));
     }
     let found = asked::find(asked, services, slices, |addr| of(addr).is_some());
@@ -395,11 +396,6 @@ impl<'n> Look<'n> {
             let at = self.at_service(service, name.clone());
             answer.causes.push(Broken::new(cause, Degree::Suspect, at));
         }
-        if found.at == AskedAt::All {
-            let here = self.node.name().unwrap_or_else(|_| "this node".to_owned());
-            let note = balancer::unannounced(service, self.node, &here);
-            answer.notes.extend(note);
-        }
         let subject = match ports.as_slice() {
             [only] => only.name.to_string(),
             _ => name,
@@ -408,6 +404,10 @@ impl<'n> Look<'n> {
             let clients = answer.paths.iter().map(|path| path.client);
             answer.unasked = verdict::unasked(self.node, clients);
             answer.unseen.extend(self.judge.restricted());
+            let nodes = self.node.nodes().err();
+            answer
+                .unseen
+                .extend(nodes.map(|_| "clients on other nodes".to_owned()));
         }
         answer.unseen.extend(answer::beyond_limits(&answer.paths));
         answer.unseen.extend(left_out);
@@ -437,7 +437,7 @@ impl<'n> Look<'n> {
                 kind: Kind::NodePort,
                 at: SocketAddr::new(addr, number),
             };
-            self.plain(target.at, source, &subject, &mut answer)?;
+            self.plain(target.at, target.port.proto, source, &subject, &mut answer)?;
             if let Some(cause) = blame::other_family(found.service, target) {
                 let mut at = self.at_service(found.service, subject.clone());
                 let failing = answer.paths.iter().filter(|path| path.fate.fails());
@@ -761,8 +761,8 @@ impl<'n> Look<'n> {
         }
     }
 
-    /// Returns the tracked connections of TCP and SCTP to the addresses of `port` that go to addresses which are no endpoints:
-    /// new connections are not affected.
+    /// Returns the tracked connections of TCP and SCTP to the addresses of `port` that go to addresses which are no endpoints, or that
+    /// are not translated: new connections are not affected.
     fn stale(&self, port: &Port, family: Family) -> Vec<Blame> {
         let mut blames = Vec::new();
         if port.proto == Proto::Udp {
@@ -779,9 +779,14 @@ impl<'n> Look<'n> {
                 proto: port.proto,
                 established: true,
             };
+            // In mode ipvs, IPVS translates the packets of such an entry.
+            let is_by_rules = matches!(
+                self.node.configured_mode(),
+                Ok(Mode::Iptables | Mode::Nftables)
+            );
             let is_open = |entry: &kpx_node::node::conntrack::Entry| {
                 entry.state.as_deref() == Some("ESTABLISHED")
-                    && entry.reply.source != target.at
+                    && (entry.reply.source != target.at || entry.unreplied && is_by_rules)
                     && port
                         .endpoints
                         .iter()

@@ -68,7 +68,7 @@ impl Look<'_> {
                 let mut targets = verdict::targets(self.node, port, *family);
                 targets.retain(|target| match asked {
                     Asked::Service { .. } => true,
-                    Asked::Address(addr, _) => target.at.ip() == *addr,
+                    Asked::Address(addr, ..) => target.at.ip() == *addr,
                     Asked::NodePort(_) => target.kind == Kind::NodePort,
                 });
                 for target in targets {
@@ -82,7 +82,8 @@ impl Look<'_> {
                 _ => service.clone(),
             },
             (None, Some(at)) => {
-                blames = self.plain(at, source, &at.to_string(), &mut answer)?;
+                blames =
+                    self.plain(at, proto_asked(asked), source, &at.to_string(), &mut answer)?;
                 at.to_string()
             }
             (None, None) => return Err(Unanswered::Objects(gap.clone())),
@@ -106,11 +107,11 @@ impl Look<'_> {
     ) -> Result<Answer, Unanswered> {
         let mut answer = self.empty();
         let name = match asked {
-            Asked::Address(addr, Some(port)) => SocketAddr::new(*addr, *port).to_string(),
+            Asked::Address(addr, Some(port), _) => SocketAddr::new(*addr, *port).to_string(),
             _ => String::new(),
         };
         if let Some(at) = self.address(asked) {
-            let blames = self.plain(at, source, &name, &mut answer)?;
+            let blames = self.plain(at, proto_asked(asked), source, &name, &mut answer)?;
             if !matches!(cause, Cause::NoPort { .. }) {
                 self.add_causes(blames, &name, None, &mut answer);
             }
@@ -160,7 +161,7 @@ impl Look<'_> {
     /// Returns the address and port that are asked about, if they are given or are those of a Service.
     fn address(&self, asked: &Asked) -> Option<SocketAddr> {
         match asked {
-            Asked::Address(addr, port) => Some(SocketAddr::new(*addr, (*port)?)),
+            Asked::Address(addr, port, _) => Some(SocketAddr::new(*addr, (*port)?)),
             Asked::Service {
                 namespace,
                 name,
@@ -183,11 +184,12 @@ impl Look<'_> {
     pub(super) fn plain(
         &self,
         at: SocketAddr,
+        proto: Proto,
         source: Option<&str>,
         name: &str,
         answer: &mut Answer,
     ) -> Result<Vec<Blamed>, Unanswered> {
-        let nobody = Port::nobody(at.port(), Proto::Tcp);
+        let nobody = Port::nobody(at.port(), proto);
         let mut addresses = self.services.iter().flat_map(owner::addresses);
         let role = addresses.find(|(_, addr)| *addr == at.ip());
         let target = Target {
@@ -226,6 +228,14 @@ impl Look<'_> {
             answer.paths.push(path);
         }
         Ok(blames)
+    }
+}
+
+/// Returns the protocol that is asked about: TCP if none is named.
+fn proto_asked(asked: &Asked) -> Proto {
+    match asked {
+        Asked::Address(_, _, Some(proto)) => *proto,
+        _ => Proto::Tcp,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{IptablesBackend, NodeSnapshot};
 use crate::backend::Mode;
-use crate::backend::iptables::model::Match;
+use crate::backend::iptables::model::{Match, States, Target};
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::release::{OLDEST, RECORDED, Release};
 use crate::cluster::version::Version;
@@ -205,7 +205,8 @@ impl NodeSnapshot<'_> {
             families,
             addresses,
             random_fully: version.and_then(numbers).is_none_or(|v| v >= (1, 6, 2)),
-            tcp_liberal: liberal.unwrap_or(config.conntrack.tcp_be_liberal),
+            tcp_liberal: liberal.unwrap_or(config.conntrack.tcp_be_liberal)
+                && !(mode == Mode::Iptables && self.drops_invalid()),
             count_invalid: counted("filter", "KUBE-FORWARD"),
             count_localhost: counted("nat", "KUBE-NODEPORTS"),
             kernel: self.kernel().ok(),
@@ -223,6 +224,22 @@ impl NodeSnapshot<'_> {
             rules
                 .iter()
                 .any(|rule| rule.matches.iter().any(|m| matches!(m, Match::Nfacct(_))))
+        })
+    }
+
+    /// Returns whether a rule of kube-proxy drops invalid packets. It reads the sysctl that decides this when it starts: the rule stays if
+    /// the sysctl is set later.
+    fn drops_invalid(&self) -> bool {
+        Family::BOTH.into_iter().any(|family| {
+            let Ok(rules) = self.iptables(IptablesBackend::InUse, family) else {
+                return false;
+            };
+            let chain = rules.chain("filter", "KUBE-FORWARD");
+            let rules = chain.map_or(&[][..], |chain| &chain.rules);
+            rules.iter().any(|rule| {
+                let is_invalid = |matched: &Match<'_>| matches!(matched, Match::State { states, .. } if states.value.0 == States::INVALID);
+                rule.target == Some(Target::Drop) && rule.matches.iter().any(is_invalid)
+            })
         })
     }
 

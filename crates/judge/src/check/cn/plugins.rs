@@ -12,11 +12,11 @@ use crate::check::{
     hairpin_fix,
 };
 use crate::trace::{Effect, Entry, Outcome, Verdict as End};
-use crate::verdict;
+use crate::verdict::{self, WITH_CHECKSUMS};
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Ruleset, Target};
 use kpx_node::cluster::{Pod, Service};
-use kpx_node::evidence::{Gap, Item, Kernel};
+use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::IptablesBackend;
 use kpx_node::node::links::{Address, Link};
@@ -174,7 +174,8 @@ pub(super) const CHECKS: &[Check] = &[
         severity: Severity::Warning,
         when: When::Now,
         title: "The kernel does not corrupt checksums of masqueraded VXLAN traffic",
-        symptom: "Connections from the node, or through a NodePort, to pods of other nodes take 1, 3 or 63 seconds.",
+        symptom: "Connections from the node, or through a NodePort, to pods of other nodes take 1, 3 or 63 seconds, and datagrams are \
+                  lost.",
         why: "Kernels before 5.7 miscalculate the UDP checksum of VXLAN packets whose inner packet is masqueraded, if the \
               link offloads checksums. The receiver drops them, until a retry happens to get through. Masquerading with \
               --random-fully makes it frequent.",
@@ -199,8 +200,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
-    const FIXED: Kernel = Kernel(5, 7);
-    if facts.node.kernel()? >= FIXED {
+    if facts.node.kernel()? >= WITH_CHECKSUMS {
         return Ok(Vec::new());
     }
     let links = facts.node.links()?.all.iter();
@@ -231,8 +231,7 @@ fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
     let Some(random) = random else {
         return findings.verdict();
     };
-    let message =
-        "this kernel may corrupt masqueraded packets in the VXLAN tunnel, which delays connections";
+    let message = "this kernel may corrupt masqueraded packets in the VXLAN tunnel, which delays connections and loses datagrams";
     let finding = |link: &Link| {
         let device = &link.name;
         Ok(

@@ -935,6 +935,11 @@ fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Fix {
             "Remove the link, if nothing on the node needs it.",
             format!("ip link del {link}"),
         ),
+        Odd::Rule {
+            bypass: Some(bypass),
+            ..
+        } => bypass_fix(bypass),
+        Odd::Rule { rule, bypass: None } => diversion_fix(rule.removal(), None),
         Odd::OtherTable { table } => Fix::on_node(
             "Find out what fills the table, and let it leave the ranges of this cluster's pods to table main.",
             format!("ip route show table {table}"),

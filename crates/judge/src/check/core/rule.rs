@@ -264,7 +264,8 @@ pub fn rule_fix(by: &By) -> Fix {
         };
     }
     if let Some(policies) = &by.policies {
-        let text = "A NetworkPolicy applies to the pod, and none allows these packets: to let them pass, allow them in one.";
+        let text = "A NetworkPolicy applies to the pod, and no rule of one lets these packets pass: allow them in a policy. If one allows them \
+                    already, the rules or IP sets of this node are behind: restart the agent that writes them.";
         let line = match policies.iter().find_map(|policy| policy.split_once('/')) {
             Some((namespace, name)) => format!("kubectl -n {namespace} edit networkpolicy {name}"),
             None => POLICIES.to_owned(),

@@ -357,7 +357,7 @@ fn lasting(facts: &Facts<'_>, log: &ProxyLog) -> Verdict {
             None => causes.push(vec![trouble]),
         }
     }
-    let found: Vec<Finding> = causes.iter().map(|all| finding(facts, all)).collect();
+    let found: Vec<Finding> = causes.iter().map(|all| finding(facts, log, all)).collect();
     let is_exit = |trouble: &Trouble| trouble.kind == Kind::Exit;
     if found.is_empty() && !log.of_container && troubles.last().is_some_and(is_exit) {
         let why = "it ends with an error, but kube-proxy runs: it is not the log of this run";
@@ -424,12 +424,39 @@ fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
             })
         }),
         // Each failed try is a message.
-        Kind::Watch | Kind::Port => {
-            let earliest = |now: Time| now.before(RETRY).as_logged();
-            let then = facts.now.filter(|_| log.of_container).map(earliest);
-            then.is_some_and(|then| trouble.last < then)
-        }
+        Kind::Watch | Kind::Port => is_old(facts, log, trouble) && !is_stuck(facts, log, trouble),
         Kind::Fallback | Kind::UnknownFields | Kind::Node => false,
+    }
+}
+
+/// Returns whether `trouble` was reported so long ago that it would have been reported again if it lasted.
+fn is_old(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
+    let earliest = |now: Time| now.before(RETRY).as_logged();
+    let then = facts.now.filter(|_| log.of_container).map(earliest);
+    then.is_some_and(|then| trouble.last < then)
+}
+
+/// Returns whether kube-proxy, which could not read objects, has written nothing since although the objects have changed: its watch is dead.
+fn is_stuck(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
+    let Ok(metrics) = facts.node.metrics() else {
+        return false;
+    };
+    let is_before = |at: f64| Time::from_epoch(at).is_some_and(|at| at.as_logged() < trouble.first);
+    let mut syncs = metrics.last_sync().peekable();
+    trouble.kind == Kind::Watch
+        && log.of_container
+        && syncs.peek().is_some()
+        && syncs.all(|(_, at)| is_before(at))
+        && is_old(facts, log, trouble)
+        && facts.has_drift()
+}
+
+/// Returns the fix of a kube-proxy whose watch is dead.
+fn restart(facts: &Facts<'_>) -> Fix {
+    const TEXT: &str = "Restart kube-proxy: it then reads the objects again.";
+    match super::pod(facts, facts.node_name().as_deref()) {
+        Some(pod) => Fix::kubectl(TEXT, format!("kubectl -n kube-system delete pod {pod}")),
+        None => Fix::said(TEXT),
     }
 }
 
@@ -557,8 +584,9 @@ fn differs(facts: &Facts<'_>, asked: SocketAddr) -> Option<(SocketAddr, SocketAd
 }
 
 /// Returns the finding on troubles with one cause.
-fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
+fn finding(facts: &Facts<'_>, log: &ProxyLog, all: &[&Trouble]) -> Finding {
     let trouble = all[0];
+    let is_stuck = is_stuck(facts, log, trouble);
     let Trouble { kind, error, .. } = trouble;
     let is_once = all.iter().all(|trouble| trouble.count == 1);
     let (severity, about, message) = match kind {
@@ -595,6 +623,13 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
             Severity::Warning,
             Subject::Proxy,
             format!("kube-proxy cannot read the ranges of Services, but has the Services: {error}"),
+        ),
+        Kind::Watch if is_stuck => (
+            Severity::Error,
+            Subject::Proxy,
+            format!(
+                "kube-proxy could not read objects of the cluster, and has written no rules since, although they have changed: {error}"
+            ),
         ),
         Kind::Watch => (
             if is_once {
@@ -680,6 +715,7 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
                 .chain([Proof::Note(times)]),
         )
         .fix(match (own_service(facts, error), rights(facts, all)) {
+            _ if is_stuck => restart(facts),
             (Some(service), _) => Fix::said(format!(
                 "Set the server in kube-proxy's kubeconfig to the API server's own address: the one that it has is the address of Service \
                  {service}, which kube-proxy itself is to serve."

@@ -14,11 +14,11 @@ use crate::check::{
 use crate::trace::{self, Hop, Rule, Subsystem, why};
 use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of, disable_ipv6_of};
 use crate::verdict::{
-    Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, RESERVED_PORTS,
-    Surveyed, WayThere, Ways, Which, sysctl_of,
+    Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, Odd, PORT_RANGE,
+    RESERVED_PORTS, Surveyed, WayThere, Ways, Which, sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::{Cidr, Family};
+use kpx_node::net::Family;
 use kpx_node::node::routes::PolicyRule;
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -141,40 +141,46 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
 /// Returns a finding for each range of other nodes' pods to which packets leave by another way than the node's address, where
 /// it is unknown whether that way works.
 fn doubted(surveyed: &[Surveyed]) -> Vec<Finding> {
-    let mut all: BTreeMap<Cidr, (&Missing, &WayThere, BTreeSet<ServiceRef>)> = BTreeMap::new();
+    let mut all: BTreeMap<String, (&Missing, &WayThere, BTreeSet<ServiceRef>)> = BTreeMap::new();
     for port in surveyed {
         for cell in &port.cells {
             if let Some(Fault::Unknown(missing @ Missing::PodRoute { there, .. })) = &cell.fault {
-                let of = all.entry(there.range);
+                let of = all.entry(subject_of(there).to_string());
                 let (.., services) = of.or_insert_with(|| (missing, there, BTreeSet::new()));
                 services.insert(ServiceRef::from(&port.name));
             }
         }
     }
-    let finding = |(range, (missing, there, services)): (Cidr, (&Missing, &WayThere, _))| {
+    let finding = |(missing, there, services): (&Missing, &WayThere, _)| {
         let message = format!(
             "{missing}; whether packets arrive is unknown (may break {})",
             some_services(&services)
         );
-        Finding::new(
-            Severity::Warning,
-            Subject::Prefix { prefix: range },
-            message,
-        )
-        .services(services)
-        .keeping_open()
-        .fix(way_there_fix(
-            range,
-            there.by,
-            there.own.as_ref(),
-            there.tunnel.as_deref(),
-            there.odd.as_ref(),
-        ))
+        Finding::new(Severity::Warning, subject_of(there), message)
+            .services(services)
+            .keeping_open()
+            .fix(way_there_fix(
+                there.range,
+                there.by,
+                there.own.as_ref(),
+                there.tunnel.as_deref(),
+                there.odd.as_ref(),
+            ))
     };
-    all.into_iter()
+    all.into_values()
         .map(finding)
         .chain(thinned(surveyed))
         .collect()
+}
+
+/// Returns the object by which packets leave by another way than `there`.
+fn subject_of(there: &WayThere) -> Subject {
+    match there.odd.as_ref().map(|odd| &odd.why) {
+        Some(Odd::Rule { rule, .. }) => diverter(&Diverter::Rule(rule.clone())),
+        _ => Subject::Prefix {
+            prefix: there.range,
+        },
+    }
 }
 
 /// Returns the links whose qdisc loses some packets on purpose.
@@ -583,9 +589,7 @@ fn about(what: &Obstacle) -> Subject {
         },
         Obstacle::Unanswered {
             there: Some(there), ..
-        } => Subject::Prefix {
-            prefix: there.range,
-        },
+        } => subject_of(there),
         Obstacle::Further {
             missing: Some((range, ..)),
             ..

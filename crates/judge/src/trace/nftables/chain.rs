@@ -13,8 +13,8 @@ use crate::trace::iptables::chain::{
 };
 use crate::trace::packet::{Likelihood, Packet, Written};
 use crate::trace::region;
-use crate::trace::{opening, tos};
 use crate::trace::walk::{self, Branch, Branches, End, Walker};
+use crate::trace::{opening, tos};
 use kpx_node::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
 };

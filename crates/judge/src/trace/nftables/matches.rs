@@ -46,8 +46,8 @@ pub(crate) fn compare(
         if result != "type" && ["saddr", "iif"].iter().all(|wanted_flag| flags.iter().any(|flag| flag == wanted_flag)));
     // The walk assumes that packets come in by the link of their return route: the route leads elsewhere only by rules
     // that match on the link, and for packets that are known to come in by another.
-    let is_open = matches!(&have, Value::Unknown(_))
-        || is_missing(&have) && !packet.entered_elsewhere;
+    let is_open =
+        matches!(&have, Value::Unknown(_)) || is_missing(&have) && !packet.entered_elsewhere;
     if asks_back && is_open {
         return Likelihood::undecided(Question::RouteBack {
             text: format!(

@@ -243,7 +243,7 @@ impl fmt::Display for Obstacle {
                 ..
             } => write!(
                 f,
-                "{link} has VNI {own}, but node {node} announces VNI {announced}: each discards what the other sends through the tunnel"
+                "{link} has VNI {own}, but node {node} has VNI {announced}: each discards what the other sends through the tunnel"
             ),
             Self::OffTunnel {
                 link,

@@ -1,0 +1,130 @@
+//! Addresses of Services that clients outside look for in a network of this node: a machine must answer for them there.
+
+use std::net::IpAddr;
+
+use super::judge::{Judge, Question};
+use super::{Fault, Missing, sysctl_of};
+use crate::trace::Entry;
+use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::cluster::{DaemonSet, Pod, PodSpec};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::links::Address;
+
+/// Parts of the names of DaemonSets and pods that announce addresses of load balancers.
+const ANNOUNCERS: &[&str] = &[
+    "speaker",
+    "metallb",
+    "kube-vip",
+    "cilium",
+    "svclb",
+    "purelb",
+    "openelb",
+    "loxilb",
+    "kube-router",
+    "calico",
+    "antrea",
+    "ovn",
+    "keepalived",
+    "porter",
+    "cloud",
+    "ccm",
+];
+
+/// Parts of the names of DaemonSets and pods of the speakers of `MetalLB`.
+const SPEAKERS: &[&str] = &["speaker", "metallb"];
+
+/// The label of Nodes that load balancers exclude: `MetalLB` announces nothing on them.
+const LEFT_OUT: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// The option with which the speaker of `MetalLB` ignores that label.
+const IGNORES: &str = "--ignore-exclude-lb";
+
+/// Returns that only `MetalLB` announces addresses, and all Nodes are excluded.
+fn all_left_out(node: &NodeSnapshot<'_>) -> Option<String> {
+    let is_one = |name: &str| SPEAKERS.iter().any(|speaker| name.contains(speaker));
+    let sets = node.daemon_sets().map_or(&[][..], Vec::as_slice).iter();
+    let pods = node.pods().map_or(&[][..], Vec::as_slice).iter();
+    let found: Vec<(&str, &PodSpec)> = sets
+        .map(|set| (&*set.metadata.name, &set.spec.template.spec))
+        .chain(pods.map(|pod| (&*pod.metadata.name, &pod.spec)))
+        .filter(|(name, _)| is_announcer(name))
+        .collect();
+    let ignores = |spec: &PodSpec| {
+        let mut containers = spec.containers.iter();
+        containers.any(|container| container.args.iter().any(|arg| arg.starts_with(IGNORES)))
+    };
+    let nodes = node.nodes().ok()?;
+    let is_left_out = !nodes.is_empty()
+        && nodes
+            .iter()
+            .all(|node| node.metadata.labels.contains_key(LEFT_OUT));
+    let is_metallb = !found.is_empty()
+        && found
+            .iter()
+            .all(|(name, spec)| is_one(name) && !ignores(spec));
+    (is_left_out && is_metallb).then(|| {
+        format!(
+            "MetalLB announces no address: all Nodes have the label {LEFT_OUT}, which it honors. `kubectl label nodes NODE {LEFT_OUT}-` \
+             removes it from a Node"
+        )
+    })
+}
+
+/// Returns whether what is called `name` may announce addresses of load balancers.
+fn is_announcer(name: &str) -> bool {
+    ANNOUNCERS.iter().any(|announcer| name.contains(announcer))
+}
+
+/// Returns whether something in the cluster may announce addresses.
+fn is_announced(node: &NodeSnapshot<'_>) -> Option<bool> {
+    let is_set = |set: &DaemonSet| is_announcer(&set.metadata.name);
+    let is_pod = |pod: &Pod| is_announcer(&pod.metadata.name);
+    Some(node.daemon_sets().ok()?.iter().any(is_set) || node.pods().ok()?.iter().any(is_pod))
+}
+
+impl Judge<'_> {
+    /// Returns the doubt about a packet from outside to an address of a Service in a network of this node, if nothing is known to answer
+    /// for it there.
+    pub(super) fn unannounced(&self, question: Question<'_>) -> Option<Fault> {
+        let flow = question.flow;
+        let address = flow.destination;
+        if flow.entry != Entry::Outside
+            || self.places.service(address).is_none()
+            || self.places.is_cluster_ip(address)
+            || self.node_of(address).is_some()
+        {
+            return None;
+        }
+        let all = &self.node.addresses().ok()?.all;
+        let mut own = all.iter().filter(|at| at.link != DUMMY);
+        let is_near = |at: &Address| !at.addr.is_host() && at.addr.contains(address);
+        let network = own.clone().find(|at| is_near(at))?;
+        if own.any(|at| at.addr.addr == address) || self.answers(network, address) {
+            return None;
+        }
+        let left_out = all_left_out(self.node);
+        if left_out.is_none() && is_announced(self.node) != Some(false) {
+            return None;
+        }
+        Some(Fault::Unknown(Missing::Unannounced {
+            address,
+            why: left_out,
+        }))
+    }
+
+    /// Returns whether this node answers on the link of `network` for `address`, which no link with a network has: for IPv4, the kernel
+    /// answers for the addresses of all links unless `arp_ignore` is set (`arp_ignore` of Linux), and for others with `proxy_arp`.
+    fn answers(&self, network: &Address, address: IpAddr) -> bool {
+        let Ok(sysctl) = self.node.sysctl() else {
+            return true;
+        };
+        let is_zero = |name: &str| {
+            let keys = [sysctl_of("all", name), sysctl_of(&network.link, name)];
+            keys.iter()
+                .all(|key| sysctl.get(key).is_some_and(|value| value == "0"))
+        };
+        let mut all = self.node.addresses().into_iter().flat_map(|all| &all.all);
+        let is_own = all.any(|at| at.addr.addr == address);
+        address.is_ipv4() && (is_own && is_zero("arp_ignore") || !is_zero("proxy_arp"))
+    }
+}
