@@ -194,6 +194,26 @@ struct Case {
     says: &'static [&'static str],
 }
 
+/// Returns a cluster in which node1 sends to the pods of node2 by a tunnel of its own, and their replies come by eth0.
+fn by_raven() -> Pair {
+    let mut pair = Pair::cluster();
+    pair.edit(0, Item::Routes, |text| {
+        let mut all: Vec<Value> = serde_json::from_str(text).unwrap();
+        let there = all.iter_mut().find(|route| route["dst"] == "10.244.2.0/24");
+        *there.unwrap() = json!({"dst": "10.244.2.0/24", "dev": "raven0", "flags": []});
+        json!(all).to_string()
+    });
+    pair.edit(0, Item::Links, |text| {
+        let mut all: Vec<Value> = serde_json::from_str(text).unwrap();
+        all.push(
+            json!({"ifindex": 9, "ifname": "raven0", "flags": ["UP", "LOWER_UP"], "mtu": 1400,
+            "linkinfo": {"info_kind": "vxlan", "info_data": {"id": 7}}}),
+        );
+        json!(all).to_string()
+    });
+    pair
+}
+
 fn cases() -> Vec<Case> {
     let usual = || Case {
         name: "healthy",
@@ -414,6 +434,29 @@ fn cases() -> Vec<Case> {
             ..usual()
         },
         Case {
+            name: "tunnels of two networks",
+            pair: Pair::tunnelled().with(Item::Links, "\"id\":1", "\"id\":2"),
+            joined: Fate::Lost,
+            says: &["flannel.1 has VNI 2, but node node1 has VNI 1"],
+            ..usual()
+        },
+        Case {
+            name: "replies that come back by a link where a rule drops them",
+            pair: {
+                let mut pair = by_raven();
+                pair.edit(0, Item::Sysctl, |text| {
+                    text.replace("rp_filter = 1", "rp_filter = 0")
+                });
+                pair.edit(0, Item::Iptables4, |text| {
+                    text.replacen("*filter\n", "*mangle\n:PREROUTING ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n-A FORWARD -s 10.244.2.0/24 -i eth0 -j DROP\nCOMMIT\n*filter\n", 1)
+                });
+                pair
+            },
+            joined: Fate::Lost,
+            says: &["rule 1 of chain FORWARD in table mangle drops the replies"],
+            ..usual()
+        },
+        Case {
             name: "the tunnel of the other node is down",
             pair: {
                 let mut pair = Pair::tunnelled()
@@ -447,19 +490,7 @@ fn cases() -> Vec<Case> {
         Case {
             name: "a filter of replies",
             pair: {
-                let mut pair = Pair::cluster();
-                pair.edit(0, Item::Routes, |text| {
-                    let mut all: Vec<Value> = serde_json::from_str(text).unwrap();
-                    let there = all.iter_mut().find(|route| route["dst"] == "10.244.2.0/24");
-                    *there.unwrap() = json!({"dst": "10.244.2.0/24", "dev": "raven0", "flags": []});
-                    json!(all).to_string()
-                });
-                pair.edit(0, Item::Links, |text| {
-                    let mut all: Vec<Value> = serde_json::from_str(text).unwrap();
-                    all.push(json!({"ifindex": 9, "ifname": "raven0", "flags": ["UP", "LOWER_UP"], "mtu": 1400,
-                        "linkinfo": {"info_kind": "vxlan", "info_data": {"id": 7}}}));
-                    json!(all).to_string()
-                });
+                let mut pair = by_raven();
                 pair.edit(0, Item::Sysctl, |text| {
                     text.replace("eth0.rp_filter = 0", "eth0.rp_filter = 1")
                 });

@@ -11,6 +11,7 @@ mod config;
 mod credentials;
 mod dnat;
 mod ends;
+mod entrances;
 mod first_causes;
 mod foreign;
 pub(crate) mod formats;

@@ -212,25 +212,6 @@ async fn what_a_load_balancer_does_at_its_own_address_is_not_known() {
     );
 }
 
-#[tokio::test]
-async fn an_address_that_nothing_announces_is_noted() {
-    let dir = copy(HEALTHY);
-    let said = answer(dir.path().to_str().unwrap(), "demo/edge-balanced").await;
-    let words = "nothing is known to announce 10.210.0.200 to its network";
-    assert!(said["notes"].to_string().contains(words), "{said}");
-    write(
-        &dir,
-        "cluster/daemonsets.json",
-        json(|sets| {
-            let mut speaker = sets["items"][0].clone();
-            speaker["metadata"]["name"] = "metallb-speaker".into();
-            sets["items"].as_array_mut().unwrap().push(speaker);
-        }),
-    );
-    let said = answer(dir.path().to_str().unwrap(), "demo/edge-balanced").await;
-    assert!(!said["notes"].to_string().contains("announce"), "{said}");
-}
-
 const FULL: &str = "full-iptables";
 const LOG: &str = "kube-proxy/kube-proxy.log";
 

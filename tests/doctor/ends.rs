@@ -292,7 +292,7 @@ async fn nodes_with_different_numbers_of_their_tunnels_discard_packets() {
         write_vni(&dir, others, links);
         let words: &[&str] = match fate {
             "partly" => &[
-                "flannel.1 has VNI 1, but node w2 announces VNI 4096",
+                "flannel.1 has VNI 1, but node w2 has VNI 4096",
                 "Windows needs",
             ],
             _ => &[],

@@ -501,11 +501,17 @@ async fn a_node_that_sees_one_direction_alone_drops_what_follows() {
         "ip route del 10.210.0.17/32 via 10.210.0.15 dev eth0",
     ];
     says_to(&dir, "nodeport:30080", client, "lost", &words).await;
-    // Whatever a node with a liberal connection tracking does, its kube-proxy drops nothing.
+    // The kube-proxy of a node whose connection tracking was liberal when it started drops nothing.
     write(&dir, "node/sysctl.txt", |text| {
         let off = "net.netfilter.nf_conntrack_tcp_be_liberal = 0";
         text.replace(off, "net.netfilter.nf_conntrack_tcp_be_liberal = 1")
     });
+    for file in ["node/iptables-save.txt", "node/ip6tables-save.txt"] {
+        write(&dir, file, |text| {
+            let kept = text.lines().filter(|line| !line.contains("INVALID"));
+            kept.map(|line| format!("{line}\n")).collect()
+        });
+    }
     says_to(
         &dir,
         "nodeport:30080",

@@ -839,13 +839,53 @@ async fn metallb_announces_nothing_where_all_nodes_are_left_out() {
                 all.push(speaker);
             }),
         );
-        let answer = answer(dir.path().to_str().unwrap(), "demo/edge-balanced").await;
-        let notes = answer["notes"].to_string();
-        assert_eq!(
-            notes.contains("MetalLB announces no address"),
-            is_said,
-            "{notes}"
+        let (fate, words) = if is_said {
+            ("unknown", &["MetalLB announces no address"][..])
+        } else {
+            ("works", &[][..])
+        };
+        says(&dir, "demo/edge-balanced", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_in_the_nodes_network_that_nothing_answers_for_is_no_working_one() {
+    let asked = async |announcer: Option<&str>, holder: Option<&str>| {
+        let dir = copy(HEALTHY);
+        write(
+            &dir,
+            "cluster/daemonsets.json",
+            json(|sets| {
+                let all = sets["items"].as_array_mut().unwrap();
+                if let Some(name) = announcer {
+                    let mut set = all[0].clone();
+                    set["metadata"]["name"] = name.into();
+                    all.push(set);
+                }
+            }),
         );
+        write(
+            &dir,
+            "node/ip-addr.json",
+            json(|links| {
+                let mut all = links.as_array_mut().unwrap().iter_mut();
+                if let Some(name) = holder {
+                    let own = all.find(|link| link["ifname"] == *name).unwrap();
+                    own["addr_info"].as_array_mut().unwrap().push(
+                        serde_json::json!({"family": "inet", "local": "10.210.0.77", "prefixlen": 32, "scope": "global"}),
+                    );
+                }
+            }),
+        );
+        let answer = answer(dir.path().to_str().unwrap(), "demo/api").await;
+        (answer["fate"].clone(), answer.to_string())
+    };
+    let (fate, said) = asked(None, None).await;
+    assert_eq!(fate, "unknown", "{said}");
+    assert!(said.contains("`arping 10.210.0.77`"), "{said}");
+    for (announcer, holder) in [(Some("kube-vip-ds"), None), (None, Some("eth0"))] {
+        let (fate, said) = asked(announcer, holder).await;
+        assert_eq!(fate, "works", "{said}");
     }
 }
 

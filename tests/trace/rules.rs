@@ -669,8 +669,13 @@ fn targets_of_iptables_have_their_effect() {
             "a program in user space decides",
         ),
         (
+            "-p tcp -j TPROXY --on-port 0 --on-ip 0.0.0.0 --tproxy-mark 0x1/0x1",
+            "hands it to a local proxy",
+        ),
+        // Nothing listens there.
+        (
             "-p tcp -j TPROXY --on-port 1 --on-ip 0.0.0.0 --tproxy-mark 0x1/0x1",
-            "hands it to a local proxy at port 1",
+            "1",
         ),
         ("-j TEE --gateway 10.0.0.1\n-j DROP", "1"),
         ("-j NOWHERE", "chain NOWHERE of table mangle does not exist"),

@@ -72,13 +72,21 @@ impl Judge<'_> {
         matches!(self.places.reports(name), Some(Reports::Not(_))).then(|| name.clone())
     }
 
-    /// Returns the way that the packet should take to its endpoint, a pod of another node, if it takes another one.
+    /// Returns the way that the packet should take to its endpoint, a pod of another node, or the reply to its client, if it takes
+    /// another one.
     fn way_there(&self, question: Question<'_>, outcome: &Outcome) -> Option<Box<WayThere>> {
-        let mut endpoints = question.port?.endpoints.iter();
         let to = SocketAddr::from(outcome.destination);
-        let endpoint =
-            endpoints.find(|endpoint| endpoint.addr == to && endpoint.local != Some(true))?;
-        match self.stray(endpoint, outcome)? {
+        let fault = if let Some(port) = question.port {
+            let mut endpoints = port.endpoints.iter();
+            let endpoint =
+                endpoints.find(|endpoint| endpoint.addr == to && endpoint.local != Some(true))?;
+            self.stray(endpoint, outcome)?
+        } else {
+            let (name, _) = self.peers().with_pod(to.ip())?;
+            let out = outcome.leaves_by()?;
+            self.stray_to(SocketAddr::new(to.ip(), 0), name, out, outcome.gateway)?
+        };
+        match fault {
             Fault::Unknown(Missing::PodRoute { there, .. }) => Some(there),
             _ => None,
         }

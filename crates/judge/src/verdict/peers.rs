@@ -152,6 +152,9 @@ impl Judge<'_> {
         if by == addr {
             return None;
         }
+        if let Some(odd) = self.by_rule(addr, by, (device, gateway)) {
+            return self.missing_way(address, name, (device, gateway), odd);
+        }
         if !self.places.is_pod(addr) {
             let why = self.out_of_range(address, peer)?;
             return self.missing_way(
@@ -179,8 +182,7 @@ impl Judge<'_> {
                 OddWay { why, hider: None },
             );
         }
-        let by_rule = || self.by_rule(addr, by, (device, gateway));
-        if let Some(odd) = by_rule().or_else(|| self.odd_way(addr, name, device, gateway)) {
+        if let Some(odd) = self.odd_way(addr, name, device, gateway) {
             return self.missing_way(address, name, (device, gateway), odd);
         }
         let length = peers.lengths[usize::from(family == Family::V6)]?;

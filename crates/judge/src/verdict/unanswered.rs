@@ -35,6 +35,8 @@ struct Count {
     connections: usize,
     /// The seconds since the last packet of the last one.
     youngest: u32,
+    /// Whether the endpoint answered some.
+    answers: bool,
 }
 
 impl Unanswered {
@@ -70,13 +72,12 @@ impl Unanswered {
         let counts = ages.into_iter().filter_map(|(of, ages)| {
             let youngest = *ages.iter().min()?;
             let connections = ages.len();
-            (connections >= FEWEST).then_some((
-                of,
-                Count {
-                    connections,
-                    youngest,
-                },
-            ))
+            let count = Count {
+                connections,
+                youngest,
+                answers: answered.contains_key(&of),
+            };
+            (connections >= FEWEST).then_some((of, count))
         });
         Self {
             lately: counts.collect(),
@@ -166,7 +167,17 @@ impl Judge<'_> {
             ))));
         }
         let client = outcome.sent_from;
-        let (count, whose) = if let Some(count) = all.lately.get(&(proto, at, None)) {
+        // An endpoint that answers pods may not answer the node, and the other way round.
+        let is_host = |addr: IpAddr| self.places.own(addr).is_some();
+        let is_of_others = |count: &Count| {
+            let of_it = all.lately.keys().filter(|of| of.0 == proto && of.1 == at);
+            let mut failing = of_it.filter_map(|of| of.2).peekable();
+            count.answers
+                && failing.peek().is_some()
+                && failing.all(|other| is_host(other) != is_host(client))
+        };
+        let of_all = all.lately.get(&(proto, at, None));
+        let (count, whose) = if let Some(count) = of_all.filter(|count| !is_of_others(count)) {
             (count, String::new())
         } else {
             let count = all.lately.get(&(proto, at, Some(client)))?;
@@ -186,5 +197,28 @@ impl Judge<'_> {
              read of this node stops them: look at the endpoint, its node and the network between",
             count.connections
         ))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kpx_node::evidence::{Evidence, Item};
+
+    #[test]
+    fn a_dns_server_answers_each_question_and_other_programs_need_not() {
+        for (port, counts) in [(53, true), (9001, false)] {
+            let line = |at: u16| {
+                format!(
+                    "udp 17 28 src=10.244.1.2 dst=10.96.0.10 sport={at} dport=53 [UNREPLIED] src=10.244.0.9 dst=10.244.1.2 sport={port} \
+                     dport={at} mark=0 use=1\n"
+                )
+            };
+            let mut evidence = Evidence::default();
+            evidence.insert(Item::Conntrack, Ok((40_000..40_003).map(line).collect()));
+            let all = Unanswered::of(&NodeSnapshot::new(&evidence));
+            let at = SocketAddr::from(([10, 244, 0, 9], port));
+            assert_eq!(all.lately.contains_key(&(Proto::Udp, at, None)), counts);
+        }
     }
 }

@@ -104,7 +104,9 @@ impl Look<'_> {
         }
         let sets = self.search(service, target.port, cell, known);
         if sets.is_empty() {
-            return (self.without_repair(service, target, cell), Vec::new());
+            let each = self.of_each(service, target, cell);
+            let blames = each.unwrap_or_else(|| self.without_repair(service, target, cell));
+            return (blames, Vec::new());
         }
         let repairs = sets.iter().map(|set| {
             set.iter()
@@ -127,6 +129,52 @@ impl Look<'_> {
             known.push(sets);
         }
         (blames, repairs)
+    }
+
+    /// Returns the cause of each fault of `cell` on this node, if it has several of which the simulation repairs some: a repair is the
+    /// cause of the fault that it removes.
+    fn of_each(&self, service: &Service, target: Target<'_>, cell: &Cell) -> Option<Vec<Blame>> {
+        let failing = |cell: &Cell| -> Vec<Fault> {
+            let faults = cell.verdict.faults().into_iter();
+            let here = faults
+                .filter(|fault| fault.fate().fails() && !matches!(fault, Fault::There { .. }));
+            here.cloned().collect()
+        };
+        let faults = failing(cell);
+        if faults.len() < 2 {
+            return None;
+        }
+        let candidates = self.candidates(service, target.port, cell);
+        let left: Vec<(&Candidate, Vec<Fault>)> = candidates
+            .iter()
+            .map(|candidate| {
+                let repairs: Vec<&Repair> = candidate.repairs.iter().collect();
+                (
+                    candidate,
+                    failing(&self.judged(target.port, cell, &repairs)),
+                )
+            })
+            .filter(|(_, left)| {
+                left.len() < faults.len() && left.iter().all(|of| faults.contains(of))
+            })
+            .collect();
+        if left.is_empty() {
+            return None;
+        }
+        let mut blames: Vec<Blame> = Vec::new();
+        for fault in &faults {
+            let removes = left.iter().find(|(_, left)| !left.contains(fault));
+            let of_fault = match removes {
+                Some((candidate, _)) => self.of_set(service, target, cell, &[(*candidate).clone()]),
+                None => self.without_repair(service, target, &of_fault(cell, fault)),
+            };
+            for blame in of_fault {
+                if blames.iter().all(|other| other.cause != blame.cause) {
+                    blames.push(blame);
+                }
+            }
+        }
+        Some(blames)
     }
 
     /// Returns why the connections of `cell` fail although no repair in the simulation helps: the simulation does not cover
@@ -1183,6 +1231,21 @@ fn pod_route(fault: &Fault) -> Option<Cause> {
         }),
         _ => None,
     }
+}
+
+/// Returns `cell` with only the ways that have `fault`.
+fn of_fault(cell: &Cell, fault: &Fault) -> Cell {
+    let mut of = cell.clone();
+    let mut ways = cell.verdict.ways.iter();
+    let mut has_fault = || {
+        ways.next()
+            .is_some_and(|way| way.fault.as_ref() == Some(fault))
+    };
+    of.outcomes.retain(|_| has_fault());
+    of.verdict
+        .ways
+        .retain(|way| way.fault.as_ref() == Some(fault));
+    of
 }
 
 /// Returns the cause of connections that no known repair helps: their worst fault.

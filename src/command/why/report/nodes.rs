@@ -13,6 +13,7 @@ use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell};
 use kpx_judge::check::Fix;
 use kpx_judge::verdict::Fate;
+use kpx_judge::why::{Broken, Degree};
 
 /// The answers for one target, the worst first.
 #[derive(Debug, Default, Serialize)]
@@ -20,8 +21,9 @@ use kpx_judge::verdict::Fate;
 pub(crate) struct WhyOfNodes {
     /// The answers: the worst verdict first, then by the number of nodes, fewest first.
     pub answers: Vec<Answered>,
+    /// By the fate and the sentences: the fix of each sentence, and the nodes.
     #[serde(skip)]
-    found: BTreeMap<(Reverse<Fate>, String), (Option<Fix>, Nodes)>,
+    found: BTreeMap<(Reverse<Fate>, Vec<String>), (Vec<Option<Fix>>, Nodes)>,
 }
 
 /// An answer, and the nodes that give it.
@@ -37,49 +39,75 @@ pub(crate) struct Answered {
     /// The fix of the first cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Fix>,
+    /// The other causes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Also>,
+}
+
+/// A cause after the first one.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Also {
+    /// The cause in one sentence, without a full stop.
+    pub sentence: String,
+    /// Its fix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<Fix>,
 }
 
 impl Together for WhyOfNodes {
     type Of = WhyReport;
-    type Part = (Fate, String, Option<Fix>);
+    type Part = (Fate, Vec<(String, Option<Fix>)>);
 
     fn part(report: WhyReport) -> Self::Part {
         let answer = report.answer;
-        // The sentence is that of several nodes.
-        let sentence = match &answer.node {
+        // The sentences are those of several nodes.
+        let of_several = |sentence: &str| match &answer.node {
             Some(node) => {
-                let sentence = answer.sentence.replacen(&format!(" on {node}"), "", 1);
+                let sentence = sentence.replacen(&format!(" on {node}"), "", 1);
                 sentence.replace(&format!("as far as node {node}"), "as far as that node")
             }
-            None => answer.sentence,
+            None => sentence.to_owned(),
         };
-        (answer.fate, sentence, answer.fix)
+        let is_cause = |cause: &&Broken| cause.degree == Degree::Breaks && !cause.by_design;
+        let further = answer.further().iter().filter(is_cause);
+        let also = further.map(|cause| (of_several(&cause.sentence), cause.fix.clone()));
+        let first = (of_several(&answer.sentence), answer.fix.clone());
+        (answer.fate, [first].into_iter().chain(also).collect())
     }
 
-    fn add(&mut self, node: &Arc<str>, (fate, sentence, fix): Self::Part) {
-        let found = self.found.entry((Reverse(fate), sentence));
-        let (first, nodes) = found.or_insert_with(|| (fix.clone(), Nodes::default()));
-        if let (Some(first), Some(fix)) = (first, fix)
-            && first.command() != fix.command()
-        {
-            // It is of one node alone.
-            first.advice = None;
+    fn add(&mut self, node: &Arc<str>, (fate, causes): Self::Part) {
+        let (sentences, fixes): (Vec<String>, Vec<Option<Fix>>) = causes.into_iter().unzip();
+        let found = self.found.entry((Reverse(fate), sentences));
+        let (first, nodes) = found.or_insert_with(|| (fixes.clone(), Nodes::default()));
+        for (first, fix) in first.iter_mut().zip(fixes) {
+            if let (Some(first), Some(fix)) = (first, fix)
+                && first.command() != fix.command()
+            {
+                // It is of one node alone.
+                first.advice = None;
+            }
         }
         nodes.add(node);
     }
 
     fn settle(&mut self) {
         let found = std::mem::take(&mut self.found).into_iter();
-        let answers = found.map(|((Reverse(fate), sentence), (mut fix, nodes))| {
-            if let Some(fix) = fix.as_mut().filter(|_| nodes.len() > 1) {
-                fix.of_several();
+        let answers = found.filter_map(|((Reverse(fate), sentences), (mut fixes, nodes))| {
+            if nodes.len() > 1 {
+                fixes.iter_mut().flatten().for_each(Fix::of_several);
             }
-            Answered {
+            let mut causes = sentences.into_iter().zip(fixes);
+            let (sentence, fix) = causes.next()?;
+            Some(Answered {
                 nodes,
                 fate,
                 sentence,
                 fix,
-            }
+                also: causes
+                    .map(|(sentence, fix)| Also { sentence, fix })
+                    .collect(),
+            })
         });
         self.answers = answers.collect();
         self.answers
@@ -104,13 +132,21 @@ impl Together for WhyOfNodes {
             let fate = headline(page, answer.fate);
             page.line(&format!("{fate} on {nodes}"));
             page.para("  ", &answer.sentence);
-            match answer.fix.as_ref().map(|fix| (fix.line(), fix)) {
-                Some((Some(command), fix)) => {
-                    page.line(&format!("  {}: {command}", fix.label()));
-                }
-                Some((None, fix)) => page.para("  fix: ", &fix.text()),
-                None => {}
+            show_fix(answer.fix.as_ref(), page);
+            for also in &answer.also {
+                page.para("  also: ", &also.sentence);
+                show_fix(also.fix.as_ref(), page);
             }
         }
+    }
+}
+
+fn show_fix(fix: Option<&Fix>, page: &mut Page) {
+    let Some(fix) = fix else {
+        return;
+    };
+    match fix.line() {
+        Some(command) => page.line(&format!("  {}: {command}", fix.label())),
+        None => page.para("  fix: ", &fix.text()),
     }
 }

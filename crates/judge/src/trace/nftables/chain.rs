@@ -366,9 +366,9 @@ impl<'a> Walker<'_, 'a, '_> {
                         steps.collect()
                     }
                     "tproxy"
-                        if value["tproxy"]["port"]
-                            .as_u64()
-                            .and_then(|port| port.try_into().ok())
+                        if print::statement(statement)
+                            .rsplit_once(':')
+                            .and_then(|(_, port)| port.parse().ok())
                             .is_some_and(|port| {
                                 opening::lacks_proxy(port, &branch.packet, &at.context.router)
                             }) =>
