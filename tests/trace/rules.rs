@@ -784,9 +784,11 @@ fn statements_of_nftables_have_their_effect() {
             "queued by rule 1 of other first: a program in user space decides",
         ),
         (
-            "meta l4proto udp accept\ntproxy to :8080",
+            "meta l4proto udp accept\ntproxy to :0",
             "taken by rule 2 of other first: the effect of tproxy is unknown",
         ),
+        // Nothing listens there: the rule does not match.
+        ("meta l4proto udp accept\ntproxy to :8080 drop", "0"),
         ("log prefix \"seen \" drop", "1"),
         ("jump nowhere", "chain nowhere does not exist"),
         ("jump second\ndrop\n}\nchain second {\nreturn", "1"),

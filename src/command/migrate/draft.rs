@@ -1,5 +1,6 @@
 //! The draft of a migration: its plan on this node, and the obstacles.
 
+use std::collections::BTreeSet;
 use std::mem;
 
 use color_eyre::eyre::eyre;
@@ -243,6 +244,7 @@ async fn probed(
             Err(Unanswered::NoPod) => failed.push((target, "the pod has ended".to_owned())),
         }
     }
+    let mut told = BTreeSet::new();
     for (target, why) in failed {
         let like =
             |other: &Target| mem::discriminant(&other.from) == mem::discriminant(&target.from);
@@ -251,9 +253,10 @@ async fn probed(
                 Vantage::Outside => "outside the cluster",
                 Vantage::Node | Vantage::Pod(_) => "a pod",
             };
-            let begin = format!("no Service answers from {from}, so none is probed from there: ");
-            if !notes.iter().any(|note: &String| note.starts_with(&begin)) {
-                notes.push(format!("{begin}{target}: {why}"));
+            if told.insert(from) {
+                notes.push(format!(
+                    "no Service answers from {from}, so none is probed from there: {target}: {why}"
+                ));
             }
         }
     }

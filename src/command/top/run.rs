@@ -90,13 +90,13 @@ async fn watch(
                 .hint("name a Service as NAMESPACE/NAME[:PORT]; `kpx show services` lists them");
         }
     }
-    let mut notes = Vec::new();
+    let mut unwatched = None;
     let unseen = |gap: &Gap| format!("later changes of Services are not seen: {gap}");
     let mut watch = None;
     if session.source.cluster_bundle().is_none() {
         match Watch::start(&session.host).await {
             Ok(watched) => watch = Some(watched),
-            Err(gap) => notes.push(unseen(&gap)),
+            Err(gap) => unwatched = Some(unseen(&gap)),
         }
     }
     let mut reader = Reader::new(session, mode).await;
@@ -132,8 +132,7 @@ async fn watch(
                 Woken::Stop(left) => return Ok((left, CLEAN)),
                 Woken::Changed(result) => {
                     is_stale = true;
-                    notes.retain(|note| !note.starts_with("later changes"));
-                    notes.extend(result.err().map(|gap| unseen(&gap)));
+                    unwatched = result.err().map(|gap| unseen(&gap));
                     continue;
                 }
                 Woken::Due => {}
@@ -147,7 +146,7 @@ async fn watch(
             let (mut services, elsewhere) =
                 names.rows(&reader.meter, spent.time, args.service.as_deref());
             args.sort.sort(&mut services);
-            let mut notes = notes.clone();
+            let mut notes = Vec::from_iter(unwatched.clone());
             notes.extend(reader.uncounted());
             notes.extend(reader.unaccounted());
             let mut report = TopReport {

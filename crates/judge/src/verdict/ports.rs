@@ -224,6 +224,12 @@ impl Judge<'_> {
         if !outcome.hops.iter().any(is_balanced) {
             return None;
         }
+        if let Err(gap) = self.node.sysctl()
+            && !gap.is_absence()
+        {
+            let what = "whether IPVS drops some packets, whatever memory is free, is unknown";
+            return Some(Fault::Unknown(Missing::Gap { what, gap }));
+        }
         let key = self.thins()?;
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "{key} is 3, so IPVS drops some of the packets or connections, whatever memory is free"

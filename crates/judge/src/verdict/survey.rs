@@ -312,13 +312,19 @@ pub struct Failing {
     pub clients: Vec<Client>,
 }
 
-/// Returns why `clients` have no connection from a pod of this node, if the reason is that the pods are unknown.
+/// Returns why `clients` have no connection from a pod of this node, or of another one, if the reason is that the pods or the Nodes are
+/// unknown. Without the objects of the cluster, the rules alone are judged.
 pub fn unasked(
     node: &NodeSnapshot<'_>,
     clients: impl IntoIterator<Item = Client>,
 ) -> Option<String> {
     let mut clients = clients.into_iter().peekable();
     clients.peek()?;
+    if let (Err(gap), Ok(_)) = (node.nodes(), node.slices()) {
+        return Some(format!(
+            "connections from and to pods of other nodes: the Nodes are not known ({gap})"
+        ));
+    }
     if clients.any(|client| matches!(client, Client::Pod | Client::Single | Client::Itself)) {
         return None;
     }

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::judge::{Judge, Question};
 use super::{Fault, Missing};
@@ -28,6 +28,8 @@ pub(super) struct Unanswered {
     lately: HashMap<Asked, Count>,
     /// The port from which an endpoint answers datagrams, where that is another one.
     from_elsewhere: HashMap<SocketAddr, SocketAddr>,
+    /// Endpoints whose answers come, but do not get to the client.
+    unacknowledged: HashSet<SocketAddr>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,15 +42,21 @@ struct Count {
 }
 
 impl Unanswered {
-    /// Reads the tracked connections of `node`.
-    pub(super) fn of(node: &NodeSnapshot<'_>) -> Self {
+    /// Reads the tracked connections of `node`; `is_inside` holds for the addresses of pods and of the node.
+    pub(super) fn of(node: &NodeSnapshot<'_>, is_inside: impl Fn(IpAddr) -> bool) -> Self {
         let tracked = node.conntrack().map_or(&[][..], |all| &all.entries);
         let asked = |entry: &Entry| {
             let (at, client) = (entry.reply.source, entry.original.source.ip());
             [None, Some(client)].map(|client| (entry.proto, at, client))
         };
         let mut ages: HashMap<Asked, Vec<u32>> = HashMap::default();
-        for entry in tracked.iter().filter(|entry| is_open(entry)) {
+        let mut unacknowledged: HashSet<SocketAddr> = HashSet::default();
+        for entry in tracked {
+            if is_unacknowledged(entry) && is_inside(entry.original.source.ip()) {
+                unacknowledged.insert(entry.reply.source);
+            } else if !is_open(entry) {
+                continue;
+            }
             for of in asked(entry) {
                 ages.entry(of).or_default().push(age(node, entry));
             }
@@ -56,7 +64,8 @@ impl Unanswered {
         ages.retain(|_, ages| ages.len() >= FEWEST);
         // A datagram needs no answer, unless others like it got one or it asks a DNS server.
         let mut answered: HashMap<Asked, u32> = HashMap::default();
-        for entry in tracked.iter().filter(|entry| !entry.unreplied) {
+        let is_answered = |entry: &&Entry| !entry.unreplied && !is_unacknowledged(entry);
+        for entry in tracked.iter().filter(is_answered) {
             for of in asked(entry).into_iter().filter(|of| ages.contains_key(of)) {
                 let age = age(node, entry);
                 let last = answered.entry(of).or_insert(age);
@@ -82,6 +91,7 @@ impl Unanswered {
         Self {
             lately: counts.collect(),
             from_elsewhere,
+            unacknowledged,
         }
     }
 }
@@ -119,6 +129,11 @@ fn is_open(entry: &Entry) -> bool {
     entry.unreplied && is_first
 }
 
+/// Returns whether the answer to the first packet of a connection came, and nothing from the client after it.
+fn is_unacknowledged(entry: &Entry) -> bool {
+    entry.proto == Proto::Tcp && entry.state.as_deref() == Some("SYN_RECV")
+}
+
 /// Returns the seconds since the last packet of a connection: each gives it the whole time of its state again. 0 if that is not known.
 fn age(node: &NodeSnapshot<'_>, entry: &Entry) -> u32 {
     let whole = || {
@@ -139,7 +154,10 @@ fn age(node: &NodeSnapshot<'_>, entry: &Entry) -> u32 {
 
 impl Judge<'_> {
     fn unanswered_connections(&self) -> &Unanswered {
-        self.unanswered.get_or_init(|| Unanswered::of(self.node))
+        self.unanswered.get_or_init(|| {
+            let is_inside = |addr| self.places.is_pod(addr) || self.places.own(addr).is_some();
+            Unanswered::of(self.node, is_inside)
+        })
     }
 
     /// Returns whether endpoints that answer others did not answer connections of `client`.
@@ -183,17 +201,18 @@ impl Judge<'_> {
             let count = all.lately.get(&(proto, at, Some(client)))?;
             (count, format!(" from {client}"))
         };
-        let state = if proto == Proto::Tcp {
-            "SYN_SENT"
-        } else {
-            "UNREPLIED"
+        let is_lost_back = proto == Proto::Tcp && all.unacknowledged.contains(&at);
+        let (state, what) = match proto {
+            _ if is_lost_back => ("SYN_RECV", "got no answer through to the client"),
+            Proto::Tcp => ("SYN_SENT", "were not answered"),
+            _ => ("UNREPLIED", "were not answered"),
         };
         let when = match count.youngest {
             0 => String::new(),
             seconds => format!(", the last one {seconds} s before this was read,"),
         };
         Some(Fault::Unknown(Missing::Unmodelled(format!(
-            "{} connections{whose} to {at}{when} were not answered ({state} in the table of connection tracking), and nothing that kpx has \
+            "{} connections{whose} to {at}{when} {what} ({state} in the table of connection tracking), and nothing that kpx has \
              read of this node stops them: look at the endpoint, its node and the network between",
             count.connections
         ))))
@@ -216,7 +235,7 @@ mod tests {
             };
             let mut evidence = Evidence::default();
             evidence.insert(Item::Conntrack, Ok((40_000..40_003).map(line).collect()));
-            let all = Unanswered::of(&NodeSnapshot::new(&evidence));
+            let all = Unanswered::of(&NodeSnapshot::new(&evidence), |_| true);
             let at = SocketAddr::from(([10, 244, 0, 9], port));
             assert_eq!(all.lately.contains_key(&(Proto::Udp, at, None)), counts);
         }

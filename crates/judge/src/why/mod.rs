@@ -404,10 +404,6 @@ impl<'n> Look<'n> {
             let clients = answer.paths.iter().map(|path| path.client);
             answer.unasked = verdict::unasked(self.node, clients);
             answer.unseen.extend(self.judge.restricted());
-            let nodes = self.node.nodes().err();
-            answer
-                .unseen
-                .extend(nodes.map(|_| "clients on other nodes".to_owned()));
         }
         answer.unseen.extend(answer::beyond_limits(&answer.paths));
         answer.unseen.extend(left_out);

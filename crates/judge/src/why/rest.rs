@@ -10,7 +10,7 @@ use crate::check::{
     flushed, idle_proxy, some_services,
 };
 use crate::trace::{Rule, Subsystem};
-use crate::verdict::{Brief, Standing, client_names};
+use crate::verdict::{Brief, Fault, Missing, Standing, Surveyed, client_names};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::words::listed;
@@ -41,7 +41,7 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
         !named.any(|affected| affected.is_same_service(service))
     });
     if open.is_empty() {
-        return Ok(Vec::new());
+        return unjudged(facts);
     }
     let look = Look::new(facts.node, &Family::BOTH, said).map_err(gap_of)?;
     let look = match facts.across() {
@@ -90,6 +90,22 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
     }
     all.extend(found.into_iter().filter_map(finding));
     all.verdict()
+}
+
+/// Passes if a Service was judged, or if there is none.
+fn unjudged(facts: &Facts<'_>) -> Verdict {
+    let surveyed = facts.surveyed()?;
+    let is_unknown = |port: &Surveyed| port.standing() == Standing::Unknown;
+    let is_judged = surveyed.is_empty() || !surveyed.iter().all(is_unknown);
+    let cells = surveyed.iter().flat_map(|port| &port.cells);
+    let mut gaps = cells.filter_map(|cell| match &cell.fault {
+        Some(Fault::Unknown(Missing::Gap { gap, .. })) => Some(gap),
+        _ => None,
+    });
+    match gaps.next().filter(|_| !is_judged) {
+        Some(gap) => Err(gap.clone()),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Returns the Services that fail. Of a node that kube-proxy does not program, or whose rules are gone, another check says why.

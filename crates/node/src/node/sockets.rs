@@ -143,7 +143,13 @@ pub fn parse(evidence: &Evidence) -> Result<Sockets, Gap> {
             }
         }
         if sockets.gaps.len() == 4 {
-            return Err(sockets.gaps.swap_remove(0));
+            let first = sockets.gaps.swap_remove(0);
+            // The items of the kernel are not collected beside those of ss.
+            let is_spare = matches!(first, Gap::NotApplicable(_));
+            return Err(match evidence.text(Item::Sockets) {
+                Err(gap) if is_spare => gap,
+                _ => first,
+            });
         }
     }
     let key = |s: &Socket| (s.proto.number(), s.local.port(), s.local.ip());

@@ -14,7 +14,7 @@ use crate::check::{
 use crate::trace::{self, Hop, Rule, Subsystem, why};
 use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of, disable_ipv6_of};
 use crate::verdict::{
-    Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, Odd, PORT_RANGE,
+    Barrier, Brief, Client, Diverter, Fate, Fault, Judge, Missing, Obstacle, Odd, PORT_RANGE,
     RESERVED_PORTS, Surveyed, WayThere, Ways, Which, sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
@@ -231,11 +231,9 @@ fn rule_of_ip(barrier: &Barrier) -> Option<(Family, &str, &str, usize)> {
 fn note(found: &mut Vec<Found>, port: &Surveyed, cell: &Brief, named: Named) {
     let service = ServiceRef::from(&port.name);
     let shown = (service.clone(), cell.to, cell.fate);
-    // The fix of a Node's routes shows one of the addresses.
     let is_it = |known: &Named| {
         same_rule(&known.about, &named.about)
-            || known.about == named.about
-                && (known.fix == named.fix || matches!(known.about, Subject::Node { .. }))
+            || known.about == named.about && (known.fix == named.fix || is_of_routing(&known.about))
     };
     if let Some(of) = found.iter_mut().find(|barrier| is_it(&barrier.named)) {
         if of.named.message != named.message
@@ -254,6 +252,14 @@ fn note(found: &mut Vec<Found>, port: &Surveyed, cell: &Brief, named: Named) {
         shown: BTreeMap::from([(cell.client, shown)]),
         also: Vec::new(),
     });
+}
+
+/// Returns whether `about` is what leads packets, which has one fix: that of the Node's routes shows one of the addresses.
+const fn is_of_routing(about: &Subject) -> bool {
+    matches!(
+        about,
+        Subject::Node { .. } | Subject::Route { .. } | Subject::RoutingRule { .. }
+    )
 }
 
 /// Returns whether both are the same rule of nftables: one of family inet is met by packets of IPv4 and of IPv6.
@@ -346,7 +352,9 @@ impl Look<'_, '_> {
                 } => {
                     let to = SocketAddr::new(*to, 0);
                     let seen = Proof::Note(what.to_string());
-                    let diverted = self.diverted(to, *from, false, seen);
+                    let diverted = self
+                        .diverted(to, *from, false, seen.clone())
+                        .or_else(|| self.diverted(to, *from, true, seen));
                     vec![diverted.unwrap_or_else(|| self.obstacle(what))]
                 }
                 what => vec![self.obstacle(what)],
@@ -478,6 +486,17 @@ impl Look<'_, '_> {
         let diverted = self.diverted(to, source, directly, seen);
         if diverted.is_some() {
             return diverted;
+        }
+        let judge = Judge::new(self.facts.node);
+        if directly && let Some(of) = judge.diverting_route(to) {
+            return Some(Named {
+                about: diverter(&of.by),
+                name: None,
+                message: fault.to_string(),
+                evidence: Vec::new(),
+                fix: diversion_fix(of.by.removal(), of.by.daemon()),
+                within: None,
+            });
         }
         // Before the network plugin has set up the node, nothing is wrong with its routes.
         if !self.facts.node.has_pod_network() || !self.endpoints.contains(&to) {
