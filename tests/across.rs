@@ -117,8 +117,13 @@ impl Pair {
     }
 
     /// Adds rules behind the chains of a table of node2.
-    fn with_rule(mut self, table: &str, rule: &str) -> Self {
-        self.edit(1, Item::Iptables4, |text| {
+    fn with_rule(self, table: &str, rule: &str) -> Self {
+        self.with_rule_on(1, table, rule)
+    }
+
+    /// Adds a rule at the head of its chain on one of the nodes.
+    fn with_rule_on(mut self, at: usize, table: &str, rule: &str) -> Self {
+        self.edit(at, Item::Iptables4, |text| {
             let begin = text.find(&format!("*{table}\n")).unwrap();
             let end = begin + text[begin..].find("COMMIT").unwrap();
             let first = text[begin..end]
@@ -447,13 +452,10 @@ fn cases() -> Vec<Case> {
                 pair.edit(0, Item::Sysctl, |text| {
                     text.replace("rp_filter = 1", "rp_filter = 0")
                 });
-                pair.edit(0, Item::Iptables4, |text| {
-                    text.replacen("*filter\n", "*mangle\n:PREROUTING ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n-A FORWARD -s 10.244.2.0/24 -i eth0 -j DROP\nCOMMIT\n*filter\n", 1)
-                });
-                pair
+                pair.with_rule_on(0, "filter", "-A FORWARD -s 10.244.2.0/24 -i eth0 -j DROP")
             },
             joined: Fate::Lost,
-            says: &["rule 1 of chain FORWARD in table mangle drops the replies"],
+            says: &["rule 1 of chain FORWARD in table filter drops the replies"],
             ..usual()
         },
         Case {

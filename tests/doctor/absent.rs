@@ -295,7 +295,7 @@ async fn policies_are_meant_and_what_a_plugin_left_behind_is_not() {
     let ran = kpx(&asked).await;
     for words in [
         "does not work on w1 from pods",
-        "none allows these packets",
+        "no rule of one lets these packets pass",
         "get networkpolicies",
     ] {
         let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,6 +1,7 @@
 //! `kpx trace`
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 
 use color_eyre::eyre::eyre;
@@ -28,7 +29,7 @@ use kpx_judge::check::{self, Facts};
 use kpx_judge::diff;
 use kpx_judge::trace::mismatch;
 use kpx_judge::trace::question::{
-    Walked, are_named, flow, needs, protocol, service, several_ports, whole_needs,
+    Walked, are_named, flow, needs, other_addresses, protocol, service, several_ports, whole_needs,
 };
 use kpx_judge::trace::sources::{self, Source};
 use kpx_judge::trace::target::{Found, Target, TargetError};
@@ -113,7 +114,9 @@ async fn each_port(
             target: format!("{}:{port}", args.target),
             ..args.clone()
         };
-        reports.push(trace_on(session, &args, None).await?);
+        let mut report = trace_on(session, &args, None).await?;
+        let others = mem::take(&mut report.ports);
+        reports.extend([report].into_iter().chain(others));
     }
     let mut reports = reports.into_iter();
     let mut first = reports
@@ -138,7 +141,26 @@ pub(super) async fn trace_on(
     args: &TraceArgs,
     seen: Option<&Seen>,
 ) -> Result<TraceReport, Failure> {
-    Box::pin(trace_here(session, args, seen)).await
+    let mut report = Box::pin(trace_here(session, args, seen)).await?;
+    // Of a Service with addresses of both families, the other one is shown where its fate differs.
+    let is_named = session.family().is_none() && args.source.is_none() && seen.is_none();
+    if let Ok(target) = Target::parse(&args.target)
+        && is_named
+        && report.ports.is_empty()
+    {
+        let evidence = session.gather(&[Item::Services]).await?;
+        for address in other_addresses(&session.node(&evidence), &target) {
+            let args = TraceArgs {
+                target: address,
+                ..args.clone()
+            };
+            let other = Box::pin(trace_here(session, &args, None)).await?;
+            if other.first.fate != report.first.fate {
+                report.ports.push(other);
+            }
+        }
+    }
+    Ok(report)
 }
 
 async fn trace_here(
@@ -254,7 +276,7 @@ async fn trace_here(
     let asked = args.source.as_deref();
     if asked.is_some_and(|source| !sources::is_any_outside(source)) {
         for (flow, walk) in flows.iter().zip(&mut walks) {
-            *walk = affinity::remembered(&node, flow, service, std::mem::take(walk));
+            *walk = affinity::remembered(&node, flow, service, mem::take(walk));
         }
     }
     judge.further_are(further);

@@ -1,5 +1,6 @@
 //! The question of a trace: the flows to a target, its Service, and their paths.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::sources::Source;
@@ -50,6 +51,31 @@ pub fn several_ports(node: &NodeSnapshot<'_>, target: &Target) -> Option<Vec<Str
         name => name.to_owned(),
     });
     (ports.len() > 1).then(|| named.collect())
+}
+
+/// Returns the cluster IPs of the other family than the first, each with port and protocol as a target, if `target` is a port of a Service
+/// with addresses of both.
+pub fn other_addresses(node: &NodeSnapshot<'_>, target: &Target) -> Vec<String> {
+    let Target::Service {
+        namespace, name, ..
+    } = target
+    else {
+        return Vec::new();
+    };
+    let services = node.services().map_or(&[][..], Vec::as_slice);
+    let found = |family| target.find(services, |_| None, Some(family)).ok();
+    let mut all = services.iter();
+    let service = all
+        .find(|service| service.metadata.namespace == *namespace && service.metadata.name == *name);
+    let first = service.and_then(|service| service.spec.cluster_ip.parse().ok());
+    let others = Family::BOTH
+        .into_iter()
+        .filter(|family| first.is_some_and(|first| Family::of(first) != *family));
+    let others = others.filter_map(found).map(|found| {
+        let proto = found.proto.unwrap_or(Proto::Tcp);
+        format!("{}/{proto}", SocketAddr::new(found.addr, found.port))
+    });
+    others.collect()
 }
 
 /// Returns the default protocol of a target: the protocol of the Service at its address and port, else TCP.

@@ -97,7 +97,10 @@ impl Judge<'_> {
             let fault = self.strayed(&inside, outcome.source, true)?;
             (is_translated || is_ended(&fault)).then_some(fault)
         };
-        let end = inside.end(&comes);
+        // Without the address of the gateway, nothing answers the pod.
+        let end = inside
+            .end(&comes)
+            .map(|fault| self.no_gateway(&inside, outcome.source).unwrap_or(fault));
         let found = end
             .map(|fault| self.with_stranger(question, fault))
             .or_else(|| inside.has_source(outcome.source))

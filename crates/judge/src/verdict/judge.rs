@@ -253,7 +253,8 @@ impl<'n> Judge<'n> {
     }
 
     fn fault_of(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
-        if let Some(fault) = self.by_proxy(question, outcome) {
+        let by_proxy = self.by_proxy(question, outcome);
+        if let Some(fault) = by_proxy.or_else(|| self.by_switch(question)) {
             return Some(fault);
         }
         let fault = self.by_rules(question, outcome)?;

@@ -479,21 +479,23 @@ impl Tally {
     }
 }
 
-/// Returns the first reason why it is unknown whether a Service with these `ports` works, and whether it is a possible fault.
-fn doubt(ports: &[&Surveyed]) -> Option<(bool, String)> {
+/// Returns the first reason why it is unknown whether a Service with these `ports` works, with its rank: data that was not read says more
+/// than a possible fault, and that more than an address of which this node cannot know who answers for it.
+fn doubt(ports: &[&Surveyed]) -> Option<(u8, String)> {
     let cells = ports.iter().flat_map(|port| &port.cells);
     let open = cells.filter(|cell| cell.fate == Fate::Unknown);
     let beyond = || ports.iter().find_map(|port| port.beyond.clone());
     let first = open.filter_map(in_doubt).min();
-    first.or_else(|| Some((false, beyond()?)))
+    first.or_else(|| Some((0, beyond()?)))
 }
 
-/// Returns why the fate of the connections of `cell` is unknown, and whether the reason is a possible fault.
-fn in_doubt(cell: &Brief) -> Option<(bool, String)> {
+/// Returns why the fate of the connections of `cell` is unknown, with its rank.
+fn in_doubt(cell: &Brief) -> Option<(u8, String)> {
     let doubt = cell.doubt.as_ref()?;
     Some(match cell.fault {
-        Some(Fault::Unknown(_)) => (false, doubt.clone()),
-        _ => (true, format!("perhaps {doubt}")),
+        Some(Fault::Unknown(Missing::Unannounced { .. })) => (2, doubt.clone()),
+        Some(Fault::Unknown(_)) => (0, doubt.clone()),
+        _ => (1, format!("perhaps {doubt}")),
     })
 }
 

@@ -431,9 +431,12 @@ fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
 
 /// Returns whether `trouble` was reported so long ago that it would have been reported again if it lasted.
 fn is_old(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
-    let earliest = |now: Time| now.before(RETRY).as_logged();
-    let then = facts.now.filter(|_| log.of_container).map(earliest);
-    then.is_some_and(|then| trouble.last < then)
+    let Some(now) = facts.now.filter(|_| log.of_container) else {
+        return false;
+    };
+    // Lines of a log have no year.
+    let (then, now) = (now.before(RETRY).as_logged(), now.as_logged());
+    trouble.last < then && (then <= now || trouble.last > now)
 }
 
 /// Returns whether kube-proxy, which could not read objects, has written nothing since although the objects have changed: its watch is dead.

@@ -23,6 +23,19 @@ pub(crate) fn compare(
     {
         return connection(key, op, right, packet);
     }
+    // nft prints the number of a link that is gone.
+    let of_index;
+    let right = match (left, right, context.router.node.links()) {
+        (Expr::Meta(key), Expr::Number(index), Ok(links)) if matches!(&**key, "iif" | "oif") => {
+            let mut all = links.all.iter();
+            let Some(link) = all.find(|link| u64::from(link.index) == *index) else {
+                return Likelihood::sure(op == "!=");
+            };
+            of_index = Expr::Word(link.name.as_str().into());
+            &of_index
+        }
+        _ => right,
+    };
     let have = match read(left, packet, context) {
         // Only a packet of the node to itself passes lo, and its link is known.
         Value::Unknown(_) if is_link_name(left) && is_loopback(right) => Value::Word(String::new()),
