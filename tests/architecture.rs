@@ -194,7 +194,7 @@ fn only_the_edges_are_async() {
 #[test]
 fn only_commands_that_change_a_node_can() {
     let may = ["bridge", "migrate", "preflight", "reconcile"];
-    let shared = ["change.rs", "changes.rs", "local_bridge.rs"];
+    let shared = ["change.rs", "apply_on_nodes.rs", "local_bridge.rs"];
     for (path, module) in sources() {
         let text = code(&path);
         let changes = text.contains("Live") || text.contains("carry_out");

@@ -5,7 +5,7 @@ use kpx_node::evidence::{self, Evidence, ITEMS, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::mode::Kind;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
-use kpx_node::owner::software::{Maker, hashed, maker_of_chain};
+use kpx_node::owner::chain_owner::{Maker, hashed, maker_of_chain};
 use kpx_node::owner::{Owner, Owners, Source};
 
 use crate::support::{recordings, root};

@@ -46,7 +46,8 @@ fn check_sources() -> Vec<(String, String)> {
 
 /// Returns the folder, or the file without its ending, of the group that `id` belongs to.
 fn folder_of(id: &str) -> String {
-    id[..2].to_lowercase()
+    let group = GROUPS.iter().find(|group| id.starts_with(group.code));
+    group.unwrap().name.replace('-', "_")
 }
 
 fn is_below(path: &str, folder: &str) -> bool {

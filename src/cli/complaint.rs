@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, StyledStr};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
-use crate::view::near::nearest;
+use crate::view::did_you_mean::nearest;
 
 /// Returns `error`, the parser's answer to the command line `words` of `root`, as it is printed.
 pub(super) fn clear(mut error: clap::Error, words: &[OsString], mut root: Command) -> clap::Error {

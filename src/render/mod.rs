@@ -1,13 +1,13 @@
 //! Reports as text: pages for people, JSON and YAML for programs.
 
 mod ascii;
-mod board;
 mod json;
 pub(crate) mod markup;
 mod origin;
 mod page;
 pub(crate) mod palette;
 mod progress;
+mod progress_rows;
 pub(crate) mod prometheus;
 pub(crate) mod scene;
 mod stream;
@@ -20,13 +20,13 @@ use std::io::{self, BufWriter, Write};
 use serde::{Serialize, Serializer};
 
 pub(crate) use ascii::plain;
-pub(crate) use board::Board;
-#[cfg(test)]
-pub(crate) use board::glass;
 use json::Layout;
 pub(crate) use origin::{Origin, OriginSource, line_of_several};
 pub(crate) use page::{Page, Style, Tone, dots, shorten, terminal_width, wrap};
 pub(crate) use progress::Progress;
+pub(crate) use progress_rows::Board;
+#[cfg(test)]
+pub(crate) use progress_rows::glass;
 pub(crate) use stream::{Stream, entry, entry_of_error};
 pub(crate) use text::{TextWriter, Wrapper, as_typed, runs};
 pub(crate) use threads::threads;

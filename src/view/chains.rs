@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Gaps, Joined};
 use kpx_node::backend::nftables::model::{self as nft, Statement};
 use kpx_node::net::Family;
-use kpx_node::owner::software::{Maker, maker_of_chain};
+use kpx_node::owner::chain_owner::{Maker, maker_of_chain};
 use kpx_node::owner::{Owner, PortName};
 
 /// A chain.

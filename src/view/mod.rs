@@ -7,6 +7,7 @@ pub(crate) mod affinity;
 pub(crate) mod chains;
 pub(crate) mod config;
 pub(crate) mod conntrack;
+pub(crate) mod did_you_mean;
 mod gaps;
 pub(crate) mod head;
 pub(crate) mod ipvs;
@@ -15,7 +16,6 @@ pub(crate) mod maps;
 pub(crate) mod matrix;
 pub(crate) mod mode;
 pub(crate) mod modules;
-pub(crate) mod near;
 pub(crate) mod nodeports;
 pub(crate) mod picture;
 pub(crate) mod portals;
@@ -416,7 +416,7 @@ fn unmatched_name(joined: Joined<'_, '_>, name: &str) -> Unmatched {
                 .ports()
                 .iter()
                 .any(|port| port.name.answers(name)),
-        near: near::nearest(name, services.chain(there.names())),
+        near: did_you_mean::nearest(name, services.chain(there.names())),
     }
 }
 

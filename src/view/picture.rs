@@ -7,7 +7,7 @@ use kpx_judge::trace::{Effect, Hook, Hop, Outcome, Subsystem, why};
 use kpx_judge::verdict::{Cell, Fate, Fault, Missing};
 use kpx_judge::why::{Broken, Cause, Degree, EndpointRow};
 use kpx_node::owner::EndpointState;
-use kpx_node::owner::software::Maker;
+use kpx_node::owner::chain_owner::Maker;
 
 /// Connections to the ports of a Service.
 #[derive(Clone, Debug, Default, PartialEq)]

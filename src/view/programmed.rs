@@ -15,7 +15,7 @@ use kpx_node::backend::nftables::model::{self as nft, Datum, Expr, NatKind, Stat
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
-use kpx_node::owner::software::hashed;
+use kpx_node::owner::chain_owner::hashed;
 use kpx_node::owner::{Owners, Port};
 
 /// A destination of packets to a Service.

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::{Gaps, Joined};
 use kpx_node::backend::Mode;
+use kpx_node::backend::chain_owner::set_purpose;
 use kpx_node::backend::nftables::expect::TABLE;
 use kpx_node::backend::nftables::model::{Datum, Element, Set, Verdict};
 use kpx_node::backend::nftables::print;
-use kpx_node::backend::software::set_purpose;
 use kpx_node::evidence::Item;
 use kpx_node::net::{Family, Proto};
-use kpx_node::owner::software::{Maker, maker_of_set};
+use kpx_node::owner::chain_owner::{Maker, maker_of_set};
 use kpx_node::owner::{NftName, Owners, PortName};
 
 /// An IP set, or a set or map of nftables.

@@ -5,24 +5,24 @@
 //!
 //! A node runs Linux: on other systems, `elsewhere` replaces `linux`, and kpx works on bundles and over the API.
 
-mod aside;
+mod atomic_write;
+mod background;
 pub mod clock;
 mod cluster;
-mod crew;
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
-mod hook;
 mod http;
 mod journals;
 #[cfg(target_os = "linux")]
 mod linux;
 mod live_cluster;
+mod node_pool;
 mod os;
 mod outcome;
 mod own;
 mod remote;
-mod replace;
-mod rooted;
+mod root_path;
+mod user_program;
 
 #[cfg(not(target_os = "linux"))]
 use elsewhere as machine;
@@ -34,12 +34,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-pub use aside::Aside;
+pub use atomic_write::replace;
+pub use background::Aside;
 #[cfg(fuzzing)]
 pub use cluster::fuzz as credential;
 pub use cluster::{Connection, Environment, Reviewed, Reviews, Selection, Watch, review};
-pub use crew::{Crew, Event, Push};
-pub use hook::{check_hook, run_hook};
 pub use http::{HttpAnswer, HttpServer};
 pub use journals::{Journal, Journals};
 use kpx_node::evidence::{Evidence, Item};
@@ -53,11 +52,12 @@ pub use machine::{
     nft_tables, node_name, own_pods, peak_of_children, probe, processor_time, renew,
     resident_memory, start_guard, trace_packets,
 };
+pub use node_pool::{Crew, Event, Push};
 pub use os::host_name;
 pub use outcome::{Listing, Locked, NoNamespace, Probe, ProbeOutcome, ProbeResult};
 pub use own::{OwnRun, run_self};
 pub use remote::{NodeChange, PodOptions, Query, Remote, RemoteNode, Unreached, sha256};
-pub use replace::replace;
+pub use user_program::{check_hook, run_hook};
 
 /// The reason for which a machine with another system is neither read nor changed.
 pub const ONLY_LINUX: &str = "kpx reads and changes a live node on Linux only";

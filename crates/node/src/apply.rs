@@ -1,12 +1,12 @@
 //! Carries out a plan, and undoes its steps when one fails.
 
-mod sent;
+mod wire;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::action::{Action, Plan, Undo};
-pub use sent::{Line, SentPlan};
+pub use wire::{Line, SentPlan};
 
 /// The only interface through which a node or its cluster is changed.
 pub trait Apply {

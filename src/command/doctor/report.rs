@@ -3,11 +3,11 @@
 mod blocks;
 mod brief;
 mod credentials;
+mod evidence_line;
 mod formats;
 mod human;
 mod ignored;
 pub(crate) mod nodes;
-mod seen;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use crate::command::shared::named_checks::unknown_check;
 use crate::command::shared::session::Session;
 use crate::pages;
 use crate::report::CLEAN;
-use crate::view::near::{meant, nearest};
+use crate::view::did_you_mean::{meant, nearest};
 use kpx_judge::check::{self, Question};
 use kpx_node::backend::Mode;
 

@@ -2,9 +2,9 @@
 
 use super::args::ReconcileArgs;
 use crate::command::shared::READABLE;
+use crate::command::shared::apply_on_nodes;
+use crate::command::shared::apply_on_nodes::Planned;
 use crate::command::shared::change::{carry_out, verified};
-use crate::command::shared::changes;
-use crate::command::shared::changes::Planned;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
@@ -21,7 +21,7 @@ pub(super) async fn run(
     let force = args.force;
     if args.nodes.are_several() {
         let make = async move |session: &Session| plan(session, mode, force).await;
-        return changes::carry_out(session, io, &args.nodes, args.change, make).await;
+        return apply_on_nodes::carry_out(session, io, &args.nodes, args.change, make).await;
     }
     let make = async || Ok(plan(session, mode, force).await?.1);
     let report = carry_out(session, io, &args.change, &goal(mode), &make).await?;

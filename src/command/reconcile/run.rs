@@ -5,9 +5,9 @@ use super::cleanup;
 use super::follow;
 use super::plan::{Scope, goal, plan};
 use crate::cli::change::Part;
+use crate::command::shared::apply_on_nodes;
+use crate::command::shared::apply_on_nodes::Planned;
 use crate::command::shared::change::{carry_out, verified};
-use crate::command::shared::changes;
-use crate::command::shared::changes::Planned;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
@@ -30,7 +30,7 @@ pub(in crate::command) async fn run(
             let mode = session.mode(all.mode).await?;
             Ok((goal(mode), plan(session, &Scope::of(&all), mode).await?))
         };
-        return changes::carry_out(session, io, &args.nodes, args.change, make).await;
+        return apply_on_nodes::carry_out(session, io, &args.nodes, args.change, make).await;
     }
     let mode = session.mode(args.mode).await?;
     let make = async || plan(session, &Scope::of(args), mode).await;

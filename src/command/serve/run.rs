@@ -18,11 +18,11 @@ use super::reading;
 use super::reading::Reading;
 use super::record::Folder;
 use super::state::{Kind, Own, State, Syncs};
+use crate::command::shared::change_sources;
+use crate::command::shared::change_sources::{Look, Notices};
 use crate::command::shared::counters::Reader;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
-use crate::command::shared::notice;
-use crate::command::shared::notice::{Look, Notices};
 use crate::command::shared::session::Session;
 use crate::render::prometheus::CONTENT_TYPE;
 use crate::report::CLEAN;
@@ -200,7 +200,7 @@ impl<'s> Serving<'s> {
             record_from: now,
             counters: Duration::ZERO,
         };
-        for source in notice::SOURCES {
+        for source in change_sources::SOURCES {
             serving.state().changes.insert(source, 0);
         }
         serving.state().stale_after = args.check_interval * 3;
@@ -221,7 +221,7 @@ impl<'s> Serving<'s> {
     async fn watch_cluster(&mut self) {
         if self.notices.watch.is_none() {
             let started = self.notices.watch_cluster().await;
-            known(&mut self.state().unknown, notice::CLUSTER, started);
+            known(&mut self.state().unknown, change_sources::CLUSTER, started);
         }
     }
 
@@ -250,11 +250,13 @@ impl<'s> Serving<'s> {
         let mut state = self.state();
         match result {
             Ok(()) => {
-                state.unknown.remove(notice::CLUSTER);
-                *state.changes.entry(notice::CLUSTER).or_default() += 1;
+                state.unknown.remove(change_sources::CLUSTER);
+                *state.changes.entry(change_sources::CLUSTER).or_default() += 1;
             }
             Err(gap) => {
-                state.unknown.insert(notice::CLUSTER, gap.to_string());
+                state
+                    .unknown
+                    .insert(change_sources::CLUSTER, gap.to_string());
             }
         }
         drop(state);
@@ -464,7 +466,7 @@ impl<'s> Serving<'s> {
             let evidence = self.session.gather(&items).await;
             let evidence = evidence.map_err(|why| why.to_string());
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let evidence = known(&mut state.unknown, notice::CLUSTER, evidence);
+            let evidence = known(&mut state.unknown, change_sources::CLUSTER, evidence);
             self.owners = evidence.map(|evidence| Owners::new(&self.session.node(&evidence)));
         }
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
+use super::change_sources::layout;
 use super::failure::Failure;
-use super::notice::layout;
 use super::session::{Readable as _, Session};
 use crate::report::traffic_source::Source;
 use kpx_host::{self as host, ChainReader, Listing};

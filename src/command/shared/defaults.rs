@@ -15,7 +15,7 @@ use super::session::home;
 use super::unfit::OF_MACHINE;
 use crate::cli;
 use crate::cli::parser::formats;
-use crate::view::near::{meant, nearest};
+use crate::view::did_you_mean::{meant, nearest};
 
 /// The variable that names the file; empty for none.
 const VARIABLE: &str = "KPX_CONFIG";

@@ -1,31 +1,31 @@
 //! What several commands share.
 
+pub(super) mod apply_on_nodes;
 pub(super) mod beside;
 pub(super) mod change;
-pub(super) mod changes;
-mod complete;
+pub(super) mod change_sources;
+mod complete_bundle;
 pub(super) mod confine;
 pub(super) mod counters;
 pub(super) mod defaults;
 pub(super) mod display;
-pub(super) mod examine;
 pub(super) mod failure;
 mod finish;
 mod foreign;
-mod gather;
 pub(super) mod identity;
 pub(super) mod io;
 pub(super) mod journals;
 pub(super) mod local_bridge;
 pub(super) mod named_checks;
 pub(super) mod nodes;
-pub(super) mod notice;
 mod origin;
 pub(super) mod output;
 pub(super) mod pager;
 pub(super) mod probe;
+mod read;
 pub(super) mod redaction;
 pub(super) mod root;
+pub(super) mod run_checks;
 pub(super) mod service_name;
 pub(super) mod session;
 pub(super) mod source;

@@ -1,7 +1,7 @@
 //! Checks that a user names.
 
 use super::failure::Failure;
-use crate::view::near::{meant, nearest};
+use crate::view::did_you_mean::{meant, nearest};
 use kpx_judge::check::{self, Check};
 
 /// Returns the checks that `words` name, in the doctor's order.

@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::session::{Session, unreadable};
 use super::unfit;
 use crate::cli::service::{ServiceArgs, is_kind};
-use crate::view::near::{meant, nearest};
+use crate::view::did_you_mean::{meant, nearest};
 use kpx_host as host;
 use kpx_judge::trace::sources::{Pods, SourceError};
 use kpx_judge::why::Asked;

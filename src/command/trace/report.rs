@@ -21,7 +21,7 @@ use kpx_judge::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why
 use kpx_judge::verdict::{self, Fate, Onward};
 use kpx_node::backend::Mode;
 use kpx_node::net::Proto;
-use kpx_node::owner::software::Maker;
+use kpx_node::owner::chain_owner::Maker;
 use kpx_node::owner::{EndpointState, Owners, Port};
 
 pub(crate) use drawing::{picture, scene, svg};

@@ -23,7 +23,7 @@ use crate::command::shared::service_name;
 use crate::command::shared::session::{Parts, Readable as _, Session};
 use crate::command::shared::unfit;
 use crate::view;
-use crate::view::near::meant;
+use crate::view::did_you_mean::meant;
 use crate::view::picture::Picture;
 use kpx_judge::check::{self, Facts};
 use kpx_judge::diff;

@@ -12,11 +12,11 @@ use futures_util::future::{Either, select};
 use super::args::WatchArgs;
 use crate::command::doctor::examine::{Asked, examine_case};
 use crate::command::doctor::report::{DoctorReport, Status};
+use crate::command::shared::change_sources;
+use crate::command::shared::change_sources::Notices;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::identity;
 use crate::command::shared::io::Io;
-use crate::command::shared::notice;
-use crate::command::shared::notice::Notices;
 use crate::command::shared::output::Output;
 use crate::command::shared::session::Session;
 use crate::render::{self, Format};
@@ -175,7 +175,7 @@ impl Wait {
             match event {
                 None => {}
                 Some(Ok(())) => {
-                    note(&mut changed, notice::CLUSTER);
+                    note(&mut changed, change_sources::CLUSTER);
                     *cluster = Ok(());
                 }
                 Some(Err(gap)) => {

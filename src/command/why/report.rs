@@ -10,7 +10,7 @@ use crate::render::{Page, Report, Style};
 use crate::report::fate::{self, headline};
 use crate::report::picture::{self, Caption, Foot};
 use crate::report::probe::ProbeRow;
-use crate::view::near::meant;
+use crate::view::did_you_mean::meant;
 use crate::view::picture::Picture;
 use kpx_judge::check::{Fix, on};
 use kpx_judge::verdict::{Client, Fate};

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::refusal::Refusal;
 use super::token::{TokenSource, bearer};
-use crate::{Options, machine, rooted};
+use crate::{Options, machine, root_path};
 
 /// Environment variables that select the cluster.
 #[derive(Clone, Debug, Default)]
@@ -228,7 +228,7 @@ async fn open_inside(path: &Path, root: &Path, options: &Options) -> Result<Acce
             // A relative path is already absolute below the root.
             let inside = Path::new(&*file);
             let inside = inside.strip_prefix(root).unwrap_or(inside);
-            if let Ok(found) = rooted::resolve(root, inside) {
+            if let Ok(found) = root_path::resolve(root, inside) {
                 *file = found.display().to_string();
             }
         }

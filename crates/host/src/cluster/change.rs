@@ -5,9 +5,9 @@
 
 use serde_json::{Value, json};
 
-use super::patience::{Patience, Requester};
 use super::proxy;
 use super::refusal::RequestError;
+use super::retry::{Patience, Requester};
 use super::session::{Session, quote};
 use kpx_node::action::{Field, KubeCommand, OURS, Object, Only, Resource, eviction, merge_patch};
 use kpx_node::apply::StepError;

@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
 use super::exec::PODS;
-use super::patience::Requester;
 use super::refusal::{Refusal, RequestError};
+use super::retry::Requester;
 use super::session::{Session, quote};
 use kpx_node::action::PROXY_LABEL;
 use kpx_node::apply::StepError;

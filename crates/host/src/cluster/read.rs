@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::copied;
-use super::patience::Requester;
+use super::copied_config_map;
 use super::refusal::RequestError;
+use super::retry::Requester;
 use super::rights;
 use super::session::{Objects, quote};
 use kpx_node::action::READER;
@@ -46,7 +46,7 @@ pub(super) async fn read(way: Requester<'_>, item: Item, node: &str) -> Result<S
         Item::ConfigMaps => {
             let path = "/api/v1/namespaces/kube-system/configmaps";
             // kube-proxy's configuration is in the first one that has any.
-            let copy = copied::map(way, node).await;
+            let copy = copied_config_map::map(way, node).await;
             let names = copy.as_deref().into_iter();
             let names: Vec<&str> = names.chain(CONFIG_MAPS.iter().copied()).collect();
             return named(way, item, path, "configmaps", &names).await;

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::patience::{Patience, REVIEWS, Requester, Urgency};
 use super::refusal::RequestError;
+use super::retry::{Patience, REVIEWS, Requester, Urgency};
 use super::session::{Objects, Session};
 use kpx_node::access::{self, Request};
 use kpx_node::evidence::{Gap, Item};

@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::Api;
-use super::patience::Urgency;
 use super::refusal::RequestError;
+use super::retry::Urgency;
 use super::session::Session;
 use crate::Options;
 use kpx_node::cluster::{EndpointSlice, Metadata, Service};

@@ -18,7 +18,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::context::{Context, SYSTEM_PROGRAMS, denied, gap};
-use super::rooted;
+use super::root_path;
 use kpx_node::apply::StepError;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::words::number_of;
@@ -214,7 +214,7 @@ fn find(context: &Context, program: &str) -> Option<Program> {
     hosts.chain(own).find(|found| {
         // Tools are often absolute links by way of /etc/alternatives.
         let root = found.root.as_deref().unwrap_or(Path::new("/"));
-        let path = rooted::resolve(root, &found.path).and_then(fs::metadata);
+        let path = root_path::resolve(root, &found.path).and_then(fs::metadata);
         path.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
     })
 }

@@ -46,7 +46,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
 use super::outcome::{Listing, Locked, NoNamespace, Probe, ProbeOutcome, ProbeResult};
-use super::{Options, cluster, os, rooted};
+use super::{Options, cluster, os, root_path};
 pub use chain::ChainReader;
 pub use change::{Guard, Live, Trial, is_guarded, renew, start_guard};
 pub use confine::confine;

@@ -13,7 +13,7 @@ use nix::unistd::gethostname;
 use thiserror::Error;
 
 use super::dns::exchange;
-use super::rooted;
+use super::root_path;
 use kpx_node::dns::{self, Question, Reply, ResolvConf};
 
 /// A name that cannot be resolved.
@@ -64,7 +64,7 @@ impl Names {
 
 /// Returns the text of the file `path` below `root`. As for the C library, a file that cannot be read is empty.
 fn read(root: &Path, path: &str) -> String {
-    let path = rooted::resolve(root, Path::new(path));
+    let path = root_path::resolve(root, Path::new(path));
     let bytes = path.and_then(fs::read).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }

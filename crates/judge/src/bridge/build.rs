@@ -11,10 +11,10 @@ use kpx_node::backend::nftables::build::{
     address, by_index, detected, differs, dnat_by, goto, local, meta, named, number, payload,
     prefix, protocol, random, set_mark, socket,
 };
-use kpx_node::backend::nftables::draft::Draft;
 use kpx_node::backend::nftables::expect::address_type;
 use kpx_node::backend::nftables::model::{Datum, Expr, Set, Statement, Table, Verdict};
-use kpx_node::backend::nftables::{names, sticky};
+use kpx_node::backend::nftables::table_builder::Draft;
+use kpx_node::backend::nftables::{affinity, names};
 use kpx_node::desired::{DesiredState, Detector, FamilyState, ServicePort};
 use kpx_node::evidence::Gap;
 use kpx_node::net::Proto;
@@ -268,12 +268,12 @@ impl Writer<'_> {
             return chain;
         }
         for addr in endpoints.clone() {
-            let (of, _) = sticky::chain_and_set(port, addr);
+            let (of, _) = affinity::chain_and_set(port, addr);
             if self.draft.chain(&of, None) {
-                sticky::endpoint(&mut self.draft, family, port, addr);
+                affinity::endpoint(&mut self.draft, family, port, addr);
             }
         }
-        for rule in sticky::choice(family, port, endpoints) {
+        for rule in affinity::choice(family, port, endpoints) {
             self.draft.rule(&chain, rule, None);
         }
         chain

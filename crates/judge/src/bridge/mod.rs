@@ -21,9 +21,9 @@ mod probes;
 use thiserror::Error;
 
 pub use change::change;
+use kpx_node::backend::chain_owner;
 use kpx_node::backend::nftables::model::Table;
 use kpx_node::backend::nftables::print;
-use kpx_node::backend::software;
 use kpx_node::desired::DesiredState;
 use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
@@ -33,7 +33,7 @@ pub use mark::{Marks, NoBit};
 pub use probes::{SET as PROBES, pass};
 
 /// The name of the bridge's tables; there is one for each family.
-pub const TABLE: &str = software::BRIDGE;
+pub const TABLE: &str = chain_owner::BRIDGE;
 
 /// Why a bridge cannot be built.
 #[derive(Debug, Error)]

@@ -11,7 +11,7 @@ use super::core::{Collector, REPLACED, ipv6_fix, ipv6_refusal, is_replaced};
 use super::{
     Advice, Facts, Finding, Fix, Line, Proof, Prose, ServiceRef, Severity, Subject, Verdict,
 };
-use super::{kb, kp};
+use super::{bugs, kube_proxy};
 use crate::diff::{self, Change, ChangeKind, Delta, Diff, Layer, Object, Unknown};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::{DUMMY, Key};
@@ -237,7 +237,7 @@ const AWAIT: &str = "Wait for kube-proxy's next sync, and check again: it begins
 fn awaited(facts: &Facts<'_>, changes: &[Change]) -> Option<Time> {
     let queued = |change: &Change| {
         let is_of_service = change.service.is_some() || change.object.hairpin().is_some();
-        kp::queued_sync(facts, change.family).filter(|_| is_of_service)
+        kube_proxy::queued_sync(facts, change.family).filter(|_| is_of_service)
     };
     let all: Option<Vec<Time>> = changes.iter().map(queued).collect();
     all?.into_iter().max()
@@ -321,10 +321,10 @@ fn is_of_ipv6(change: &Change) -> bool {
 
 /// Returns the node's addresses at which this release serves no NodePort, if all missing virtual servers are there.
 fn unserved(facts: &Facts<'_>, id: &str, changes: &[Change]) -> Vec<Subject> {
-    if id != "VS01" || !kb::has(facts, kb::NODE_PORTS) {
+    if id != "VS01" || !bugs::has(facts, bugs::NODE_PORTS) {
         return Vec::new();
     }
-    let shared = kb::shared_addresses(facts).unwrap_or_default();
+    let shared = bugs::shared_addresses(facts).unwrap_or_default();
     let mut places = Vec::new();
     for change in changes {
         match &change.object {

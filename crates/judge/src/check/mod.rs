@@ -4,27 +4,27 @@
 //! `MX01` is below `mx/`. The function reads evidence with `?`: missing evidence returns a [`Gap`], and the runner reports
 //! the check as skipped or unknown, never as passed. `core` has the engine and everything that several groups share.
 
-mod ap;
-mod cn;
+mod api;
+mod bugs;
+mod cni;
+mod conntrack;
 mod core;
-mod ct;
+mod deprecation;
 mod diagnosis;
-mod dp;
 mod drift;
-mod dv;
-mod ib;
-mod ir;
-mod is;
-mod kb;
-mod km;
-mod kp;
-mod mx;
-mod nf;
-mod np;
-mod sv;
-mod sy;
-mod up;
-mod vs;
+mod dummy_device;
+mod ipset;
+mod iptables_backend;
+mod iptables_rules;
+mod kernel;
+mod kube_proxy;
+mod mixed_modes;
+mod nftables_rules;
+mod node_port;
+mod services;
+mod sysctl;
+mod upgrade;
+mod virtual_servers;
 
 use std::collections::BTreeSet;
 
@@ -34,6 +34,7 @@ use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Goal;
 use kpx_node::evidence::{Gap, Item};
 
+pub use self::conntrack::{Stale, Why, room_fix, stale};
 pub use self::core::ignore;
 pub use self::core::{
     Advice, Example, Explain, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED,
@@ -44,15 +45,14 @@ pub use self::core::{
     temper, way_there_fix,
 };
 pub(crate) use self::core::{Collector, unlabelled};
-pub use self::ct::{Stale, Why, room_fix, stale};
 pub use self::diagnosis::{
     Because, Block, Checked, Consequence, Diagnosed, Diagnosis, Next, Reason, Status, Summary,
     flushed, idle_proxy, root,
 };
 pub use self::diagnosis::{EntryStatus, EntryUse, Hidden, diagnose};
 pub use self::drift::{Drift, is_repairable, restart_fix, rewriting_fix};
-pub use self::ib::lost_conditions;
-pub use self::kp::fold;
+pub use self::iptables_backend::lost_conditions;
+pub use self::kube_proxy::fold;
 
 /// Findings, or the gap that keeps the check from looking.
 pub type Verdict = Result<Vec<Finding>, Gap>;
@@ -247,58 +247,78 @@ impl Group {
 
 /// The groups, in the order in which the doctor runs and prints them.
 pub const GROUPS: &[Group] = &[
-    Group::new("MX", "mixed-modes", "leftovers of another mode", mx::CHECKS),
+    Group::new(
+        "MX",
+        "mixed-modes",
+        "leftovers of another mode",
+        mixed_modes::CHECKS,
+    ),
     Group::new(
         "KP",
         "kube-proxy",
         "kube-proxy's configuration and health",
-        kp::CHECKS,
+        kube_proxy::CHECKS,
     ),
     Group::new(
         "KB",
         "bugs",
         "known bugs of kube-proxy's release",
-        &[kb::CHECKS],
+        &[bugs::CHECKS],
     ),
-    Group::new("KM", "kernel", "the kernel and its modules", km::CHECKS),
-    Group::new("SY", "sysctl", "sysctls", sy::CHECKS),
+    Group::new("KM", "kernel", "the kernel and its modules", kernel::CHECKS),
+    Group::new("SY", "sysctl", "sysctls", sysctl::CHECKS),
     Group::new(
         "IB",
         "iptables-backend",
         "the backends of iptables",
-        ib::CHECKS,
+        iptables_backend::CHECKS,
     ),
-    Group::new("IR", "iptables-rules", "rules of iptables", ir::CHECKS),
+    Group::new(
+        "IR",
+        "iptables-rules",
+        "rules of iptables",
+        iptables_rules::CHECKS,
+    ),
     Group::new(
         "NF",
         "nftables-rules",
         "kube-proxy's tables in nftables",
-        &[nf::CHECKS],
+        &[nftables_rules::CHECKS],
     ),
     Group::new(
         "VS",
         "virtual-servers",
         "virtual servers of IPVS",
-        vs::CHECKS,
+        virtual_servers::CHECKS,
     ),
-    Group::new("DV", "dummy-device", "the link kube-ipvs0", dv::CHECKS),
-    Group::new("IS", "ipset", "IP sets", &[is::CHECKS]),
-    Group::new("NP", "node-port", "NodePorts and sockets", np::CHECKS),
-    Group::new("CT", "conntrack", "connection tracking", ct::CHECKS),
-    Group::new("AP", "api", "objects of the cluster", ap::CHECKS),
-    Group::new("CN", "cni", "the network plugin", cn::CHECKS),
+    Group::new(
+        "DV",
+        "dummy-device",
+        "the link kube-ipvs0",
+        dummy_device::CHECKS,
+    ),
+    Group::new("IS", "ipset", "IP sets", &[ipset::CHECKS]),
+    Group::new(
+        "NP",
+        "node-port",
+        "NodePorts and sockets",
+        node_port::CHECKS,
+    ),
+    Group::new("CT", "conntrack", "connection tracking", conntrack::CHECKS),
+    Group::new("AP", "api", "objects of the cluster", api::CHECKS),
+    Group::new("CN", "cni", "the network plugin", cni::CHECKS),
     Group::new(
         "DP",
         "deprecation",
         "what later releases remove",
-        &[dp::CHECKS],
+        &[deprecation::CHECKS],
     ),
-    Group::new("SV", "services", "Services that fail", &[sv::CHECKS]),
+    Group::new("SV", "services", "Services that fail", &[services::CHECKS]),
     Group::new(
         "UP",
         "upgrade",
         "what an upgrade of kube-proxy changes",
-        &[up::CHECKS],
+        &[upgrade::CHECKS],
     ),
 ];
 
@@ -333,7 +353,9 @@ pub(crate) const CONFIG_MAP: &str = "configmap kube-proxy";
 /// commands.
 pub fn names(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
     let node = facts.node_name();
-    let pod = node.as_deref().and_then(|node| kp::pod(facts, Some(node)));
+    let pod = node
+        .as_deref()
+        .and_then(|node| kube_proxy::pod(facts, Some(node)));
     let map = Some(facts.map_name()).filter(|name| name != "kube-proxy");
     let map = map.map(|name| format!("configmap {name}"));
     let names = [("NODE", node), ("POD", pod), (CONFIG_MAP, map)];
@@ -357,22 +379,22 @@ pub fn asked(question: impl Into<Question>) -> Vec<&'static Check> {
 /// Returns the checks of the current state, except those that judge every Service.
 pub fn beside_the_verdict() -> Vec<&'static Check> {
     let mut checks = asked(None);
-    checks.retain(|check| !sy::judges(check) && !explains(check));
+    checks.retain(|check| !sysctl::judges(check) && !explains(check));
     checks
 }
 
 /// Returns whether `check` needs the outcomes of all others first.
 pub fn explains(check: &Check) -> bool {
-    sv::explains(check)
+    services::explains(check)
 }
 
 /// Returns the checks that say why kube-proxy does not program the node, the checks of their causes, and the checks of objects that
 /// kube-proxy has not programmed.
 pub fn of_proxy() -> Vec<&'static Check> {
-    let ids = kp::OF_PROXY.into_iter();
+    let ids = kube_proxy::OF_PROXY.into_iter();
     let ids = ids.chain(
         all()
-            .filter(|check| kp::OF_PROXY.contains(&check.id))
+            .filter(|check| kube_proxy::OF_PROXY.contains(&check.id))
             .flat_map(|check| {
                 let causes = check.caused_by.iter();
                 causes.flat_map(Because::checks).copied()

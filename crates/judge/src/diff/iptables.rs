@@ -6,11 +6,11 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::change::{Change, ChangeKind, Delta, Object};
 use super::sequence::{self, Edit};
+use kpx_node::backend::chain_owner::hashed;
 use kpx_node::backend::iptables::change::missing_jumps;
 use kpx_node::backend::iptables::expect::{Names, TAIL};
 use kpx_node::backend::iptables::model::{Chain, Match, Rule, Ruleset, Table, Target};
 use kpx_node::backend::iptables::names::XLB;
-use kpx_node::backend::software::hashed;
 use kpx_node::desired::FamilyState;
 use kpx_node::net::{Family, Mark};
 

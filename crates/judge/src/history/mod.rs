@@ -13,7 +13,7 @@ use kpx_node::backend::nftables::print;
 use kpx_node::evidence::{Gap, IPTABLES, Item, join};
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot, sysctl};
-use kpx_node::owner::software::{self, Maker};
+use kpx_node::owner::chain_owner::{self, Maker};
 use kpx_node::owner::{Owners, Port};
 
 /// A kind of facts.
@@ -313,7 +313,8 @@ impl State {
                             .map(|rule| rule.to_string().trim().to_owned());
                         let mut values: Vec<_> = policy.into_iter().chain(rules).collect();
                         // kube-proxy writes rules in any order if the order has no effect.
-                        if software::maker_of_chain(&table.name, &chain.name) == Maker::KubeProxy {
+                        if chain_owner::maker_of_chain(&table.name, &chain.name) == Maker::KubeProxy
+                        {
                             values.sort();
                         }
                         let owner = owners.chain(&chain.name);

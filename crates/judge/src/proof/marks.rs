@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use kpx_node::backend::chain_owner::{self, Maker};
 use kpx_node::backend::iptables::model::{Connmark, Match, Rule, Target};
 use kpx_node::backend::nftables::model::{Expr, Statement};
-use kpx_node::backend::software::{self, Maker};
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
@@ -100,7 +100,7 @@ impl Uses {
 /// Returns whether the kubelet keeps the chain: older ones look there for a mark that only older rules of kube-proxy set.
 fn is_kubelets(table: &str, chain: &str) -> bool {
     matches!(
-        software::maker_of_chain(table, chain),
+        chain_owner::maker_of_chain(table, chain),
         Maker::Kubelet | Maker::Both
     )
 }

@@ -8,9 +8,9 @@ use super::{Fate, Space, Way, classes};
 use crate::diff;
 use crate::trace::nftables::chain::AFFINITY;
 use kpx_node::backend::Mode;
+use kpx_node::backend::chain_owner::{self, Maker};
 use kpx_node::backend::iptables::model::{Policy, Ruleset, Target as Jumps};
 use kpx_node::backend::nftables::model::Table;
-use kpx_node::backend::software::{self, Maker};
 use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot, conntrack};
@@ -127,14 +127,15 @@ fn has_rules_of_others(node: &NodeSnapshot<'_>) -> bool {
             let chains = table.chains.iter();
             chains.map(move |chain| (table.name.as_ref(), chain))
         });
-        let mut chains = chains
-            .filter(|(table, chain)| !is_kubernetes(software::maker_of_chain(table, &chain.name)));
+        let mut chains = chains.filter(|(table, chain)| {
+            !is_kubernetes(chain_owner::maker_of_chain(table, &chain.name))
+        });
         chains.any(|(table, chain)| {
             let mut rules = chain.rules.iter();
             chain.policy == Some(Policy::Drop)
                 || rules.any(|rule| match &rule.target {
                     Some(Jumps::Jump(to) | Jumps::Goto(to)) => {
-                        !is_kubernetes(software::maker_of_chain(table, to))
+                        !is_kubernetes(chain_owner::maker_of_chain(table, to))
                     }
                     _ => true,
                 })
@@ -154,7 +155,7 @@ fn has_rules_of_others(node: &NodeSnapshot<'_>) -> bool {
     let has_tables = node.nft().is_ok_and(|rules| {
         rules.tables.iter().any(|table| {
             let is_known = is_read && table.is_of_iptables()
-                || is_kubernetes(software::maker_of_table(&table.name));
+                || is_kubernetes(chain_owner::maker_of_table(&table.name));
             !is_known && table.chains.iter().any(|chain| !chain.rules.is_empty())
         })
     });

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use sha2::{Digest as _, Sha256};
 
 use super::words;
+use kpx_node::backend::chain_owner::prefix_of;
 use kpx_node::backend::iptables::names::{endpoint_hash, service_hash};
-use kpx_node::backend::software::prefix_of;
 use kpx_node::net::Proto;
 
 /// The longest name of a chain of iptables, in bytes; sets may have three more.

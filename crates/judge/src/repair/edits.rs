@@ -18,7 +18,7 @@ use kpx_node::node::links::{Address, Link};
 use kpx_node::node::pod_networks::PodNetwork;
 use kpx_node::node::routes::Route;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
-use kpx_node::owner::software;
+use kpx_node::owner::chain_owner;
 
 /// Returns the answer of `ask` about `node` with `repairs` applied; `ask` gets a judge and the rules of `family`.
 pub fn with<'n, T>(
@@ -470,7 +470,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             if self.chain(IptablesBackend::InUse, &need).is_none() {
                 // A table that was never used is not saved, nor are its built-in chains.
                 let made = Chain {
-                    policy: software::is_built_in(&need.chain).then_some(Policy::Accept),
+                    policy: chain_owner::is_built_in(&need.chain).then_some(Policy::Accept),
                     ..Chain::user(need.chain.clone())
                 };
                 self.of_store(IptablesBackend::InUse)

@@ -15,7 +15,7 @@ use kpx_node::desired::{DesiredState, FamilyState};
 use kpx_node::evidence::{Evidence, Gap, IPTABLES, Item};
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
-use kpx_node::owner::software::{self, Maker};
+use kpx_node::owner::chain_owner::{self, Maker};
 
 /// The state of a node in another mode, as far as it is known.
 #[derive(Debug)]
@@ -215,13 +215,14 @@ fn jump<'r>(table: &str, rule: &'r Rule<'_>) -> Option<&'r str> {
         Some(Target::Jump(to) | Target::Goto(to)) => Some(to.as_ref()),
         _ => None,
     }
-    .filter(|to| software::maker_of_chain(table, to) == Maker::KubeProxy)
+    .filter(|to| chain_owner::maker_of_chain(table, to) == Maker::KubeProxy)
 }
 
 /// Returns the rules that are not kube-proxy's.
 fn others_rules<'a>(have: &Ruleset<'a>) -> Ruleset<'a> {
     let tables = have.tables.iter().map(|table| {
-        let ours = |chain: &str| software::maker_of_chain(&table.name, chain) == Maker::KubeProxy;
+        let ours =
+            |chain: &str| chain_owner::maker_of_chain(&table.name, chain) == Maker::KubeProxy;
         let chains = table.chains.iter().filter(|chain| !ours(&chain.name));
         let chains = chains.cloned().map(|mut chain| {
             chain.rules.retain(|rule| jump(&table.name, rule).is_none());
@@ -286,7 +287,7 @@ fn add<'a>(merged: &mut Ruleset<'a>, table: &Table<'a>, places: &Places) {
 fn others_sets(saved: &str) -> String {
     let foreign = |line: &&str| {
         let name = line.split_ascii_whitespace().nth(1).unwrap_or_default();
-        software::maker_of_set(name) != Maker::KubeProxy
+        chain_owner::maker_of_set(name) != Maker::KubeProxy
     };
     let lines = saved.lines().filter(foreign);
     lines.flat_map(|line| [line, "\n"]).collect()

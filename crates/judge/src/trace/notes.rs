@@ -17,7 +17,7 @@ use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
 use kpx_node::node::conntrack;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
-use kpx_node::owner::software::{self, Maker};
+use kpx_node::owner::chain_owner::{self, Maker};
 use kpx_node::owner::{Port, PortName};
 
 /// Returns the notes on `outcomes` of `flow`; `service` is the Service port it is for, according to the API.
@@ -344,7 +344,7 @@ fn input_filters(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
         // The tables of iptables-nft are read below.
         if !is_of
             || table.is_of_iptables()
-            || software::maker_of_table(&table.name) == Maker::KubeProxy
+            || chain_owner::maker_of_table(&table.name) == Maker::KubeProxy
         {
             continue;
         }

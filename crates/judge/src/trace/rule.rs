@@ -14,7 +14,7 @@ use kpx_node::backend::nftables::print;
 use kpx_node::cluster::Pod;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
-use kpx_node::owner::software::{self, Maker};
+use kpx_node::owner::chain_owner::{self, Maker};
 
 /// The range of the pods in a command, where it is not known.
 pub const PODS: &str = "PODS";
@@ -23,7 +23,7 @@ pub const PODS: &str = "PODS";
 const FIREWALLS: &[(&str, bool)] = &[
     ("firewalld", false),
     ("ufw", false),
-    (software::CSF, false),
+    (chain_owner::CSF, false),
     ("Docker", true),
 ];
 
@@ -141,7 +141,7 @@ impl Rule {
     pub fn maker(&self, node: &NodeSnapshot<'_>, known: Maker) -> Maker {
         let is_open = matches!(known, Maker::Unknown | Maker::Kernel);
         if is_open && let Some(to) = self.ends_rest_of(node) {
-            return software::maker_of_chain(&self.table, to);
+            return chain_owner::maker_of_chain(&self.table, to);
         }
         if !is_open || self.is_nft() || !self.is_last() {
             return known;
@@ -160,7 +160,7 @@ impl Rule {
             targets
                 .filter_map(|target| match target {
                     Some(Target::Jump(to) | Target::Goto(to)) => {
-                        Some(software::maker_of_chain(&self.table, to))
+                        Some(chain_owner::maker_of_chain(&self.table, to))
                     }
                     _ => None,
                 })
@@ -269,7 +269,7 @@ impl Rule {
             .filter(|rule| !asked.is_empty() && conditions(rule) == asked)
             .filter_map(Iptables::leads_to);
         leading.find(|to| {
-            let maker = software::maker_of_chain(&self.table, to);
+            let maker = chain_owner::maker_of_chain(&self.table, to);
             matches!(maker, Maker::Other(_))
         })
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::hop::{Effect, Hop, Outcome, Subsystem, Verdict};
 use super::{ttl, userspace};
-use kpx_node::owner::software::{self, Maker};
+use kpx_node::owner::chain_owner::{self, Maker};
 use kpx_node::owner::{Endpoint, EndpointState, Owner, Owners, Port};
 
 /// Returns why `outcome` ended as it did; `service` is the Service port it was sent to.
@@ -226,20 +226,20 @@ pub fn maker(hop: &Hop) -> Maker {
     let mut table = hop.table.as_str();
     if hop.subsystem == Subsystem::Nftables {
         (_, table) = table.split_once(' ').unwrap_or_default();
-        match software::maker_of_table(table) {
+        match chain_owner::maker_of_table(table) {
             // It may be one of iptables-nft's.
             Maker::Unknown => {}
             maker => return maker,
         }
     }
-    match software::maker_of_chain(table, &hop.chain) {
+    match chain_owner::maker_of_chain(table, &hop.chain) {
         // Not a rule, but the kernel's own policy.
         Maker::Kernel if hop.number == 0 => Maker::Kernel,
         Maker::Kernel => match &hop.effect {
-            Effect::Jump { to } | Effect::Goto { to } => software::maker_of_chain(table, to),
-            _ => software::maker_of_rule(&hop.rule, comment(&hop.rule)),
+            Effect::Jump { to } | Effect::Goto { to } => chain_owner::maker_of_chain(table, to),
+            _ => chain_owner::maker_of_rule(&hop.rule, comment(&hop.rule)),
         },
-        Maker::Unknown => software::maker_of_rule(&hop.rule, comment(&hop.rule)),
+        Maker::Unknown => chain_owner::maker_of_rule(&hop.rule, comment(&hop.rule)),
         maker => maker,
     }
 }

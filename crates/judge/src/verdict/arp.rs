@@ -11,7 +11,7 @@ use crate::trace::{Carried, Entry, Flow, Outcome, Rule, Subsystem};
 use kpx_node::backend::nftables::model::{Base, Chain, Expr, Statement, Table, Verdict};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
-use kpx_node::owner::software::Maker;
+use kpx_node::owner::chain_owner::Maker;
 
 /// The types of the messages of `ICMPv6` by which a node asks for a neighbour's address, and gets it.
 const SOLICITATION: u16 = 135;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::{Cell, Fault, Obstacle};
 use crate::trace::{Effect, Hop, Outcome, Subsystem, Walks, why};
 use kpx_node::net::Family;
-use kpx_node::owner::software::Maker;
+use kpx_node::owner::chain_owner::Maker;
 
 /// A barrier: it stops connections, and is not a rule of kube-proxy.
 #[derive(Clone, Debug, PartialEq)]

@@ -44,14 +44,14 @@ impl Judge<'_> {
         outcome: &Outcome,
         fault: Fault,
     ) -> Fault {
+        // Its own rules lead packets of NodePorts to cluster IPs, which Open vSwitch translates.
+        if matches!(fault, Fault::Untranslated { .. })
+            && let Some(name) = self.node.open_vswitch_proxy(question.flow.entry == Entry::Pod)
+        {
+            return by_switch(name);
+        }
         if fault.fate() == Fate::Unknown || !rests_on_absence(question, outcome, &fault) {
             return fault;
-        }
-        let is_of_pod = question.flow.entry == Entry::Pod;
-        if let Some(name) = self.node.open_vswitch_proxy(is_of_pod) {
-            return unmodelled(format!(
-                "{name} translates connections to Services in Open vSwitch, which kpx does not read"
-            ));
         }
         let at = SocketAddr::new(question.flow.destination, question.flow.port);
         let sought = self.sought(question, Some(outcome));
@@ -73,6 +73,14 @@ impl Judge<'_> {
         });
         let unread = self.node.unread_ebpf().map(unread);
         unread.or_else(|| led.next()).unwrap_or(fault)
+    }
+
+    /// Returns the doubt about a packet of a pod to an address of a Service, if Open vSwitch translates it before it comes to the node.
+    pub(super) fn by_switch(&self, question: Question<'_>) -> Option<Fault> {
+        let flow = question.flow;
+        let is_asked = flow.entry == Entry::Pod && self.places.service(flow.destination).is_some();
+        let name = self.node.open_vswitch_proxy(true).filter(|_| is_asked)?;
+        Some(by_switch(name))
     }
 
     /// Returns the doubt about a fault that a program at a link may prevent: it translates packets before the rules, or instead
@@ -400,6 +408,13 @@ fn unread(gap: Gap) -> Fault {
         what: "programs of a service proxy of eBPF may translate the connection",
         gap,
     })
+}
+
+/// Returns the doubt about connections that the program called `name` translates in Open vSwitch.
+fn by_switch(name: &str) -> Fault {
+    unmodelled(format!(
+        "{name} translates connections to Services in Open vSwitch, which kpx does not read"
+    ))
 }
 
 const fn unmodelled(why: String) -> Fault {

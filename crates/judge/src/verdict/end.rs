@@ -16,7 +16,7 @@ use kpx_node::cluster::{EndpointSlice, Pod, Service};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
-use kpx_node::owner::software::{Maker, is_node_local_dns};
+use kpx_node::owner::chain_owner::{Maker, is_node_local_dns};
 use kpx_node::owner::{self, Endpoint, EndpointState, Port};
 
 impl Judge<'_> {
@@ -461,7 +461,11 @@ impl Judge<'_> {
 
     /// Returns the fault of a packet that leaves the node although its endpoint runs on it.
     fn wrong_way(&self, is_local: bool, outcome: &Outcome) -> Option<Fault> {
-        if !is_local || !self.pod_network || self.ends_here(outcome) {
+        if !is_local
+            || !self.pod_network
+            || self.ends_here(outcome)
+            || self.node.has_router_in_open_vswitch()
+        {
             return None;
         }
         let pod = outcome.destination.0;

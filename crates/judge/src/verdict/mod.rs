@@ -32,7 +32,6 @@ mod reply;
 mod single;
 mod stranger;
 mod survey;
-mod switch;
 mod tc;
 mod tells;
 mod third_node;

@@ -21,7 +21,7 @@ use kpx_node::node::processes::{kube_proxies, unit};
 use kpx_node::node::routes::{PolicyRule, Route};
 use kpx_node::node::tc::Filter;
 use kpx_node::node::xfrm::Policy;
-use kpx_node::owner::software::Maker;
+use kpx_node::owner::chain_owner::Maker;
 
 /// An obstacle: it stops packets or their replies, and is not a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]

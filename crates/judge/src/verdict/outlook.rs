@@ -13,7 +13,7 @@ use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::Port;
-use kpx_node::owner::software::Maker;
+use kpx_node::owner::chain_owner::Maker;
 
 /// The verdict on the Services in another mode, and the connections that are worse there.
 #[derive(Clone, Debug, PartialEq, Serialize)]

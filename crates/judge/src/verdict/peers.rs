@@ -13,7 +13,7 @@ use super::{Fault, Missing, Obstacle, Odd, OddWay, WayThere, Wayless};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
-use kpx_node::backend::software::{SOFTWARE, Software};
+use kpx_node::backend::chain_owner::{SOFTWARE, Software};
 use kpx_node::cluster::Node;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;

@@ -20,7 +20,7 @@ use kpx_node::cluster::Service;
 use kpx_node::desired::DesiredState;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::IptablesBackend;
-use kpx_node::owner::software::{self, Maker};
+use kpx_node::owner::chain_owner::{self, Maker};
 use kpx_node::owner::{Endpoint, EndpointState, Port, Role};
 
 /// Differences that are tried one by one; the rest is tried together.
@@ -184,7 +184,7 @@ impl Look<'_> {
         let current = self.node.configured_mode().ok()?;
         let modes = match hop.subsystem {
             Subsystem::Iptables | Subsystem::IptablesOther => {
-                software::modes_of(&hop.table, &hop.chain)
+                chain_owner::modes_of(&hop.table, &hop.chain)
             }
             Subsystem::Nftables if hop.table.ends_with(" kube-proxy") => &[Mode::Nftables],
             _ => &[],

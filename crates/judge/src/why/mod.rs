@@ -4,9 +4,7 @@
 //! is the object whose repair, in a simulation, makes the connections work; it is typed, and has an owner and a fix.
 
 mod answer;
-mod asked;
 mod balancer;
-mod blame;
 mod brief;
 mod candidates;
 mod cause;
@@ -16,11 +14,13 @@ mod fix;
 mod group;
 mod merge;
 mod obstacle;
+mod path_cause;
 mod paths;
 mod plain;
 mod rest;
 mod search;
 mod sentence;
+mod target;
 mod there;
 
 use std::collections::BTreeSet;
@@ -30,19 +30,19 @@ use std::rc::Rc;
 use thiserror::Error;
 
 pub use answer::{Answer, Beside, Broken, lacking, unseen_balancers};
-pub use asked::{Asked, NotATarget};
 pub use cause::{Cause, Degree, Idle};
 pub use endpoints::{EndpointRow, Lack};
 pub use findings::Related;
 pub use merge::{Merged, OnNodes, merge};
 pub use paths::Path;
 pub use rest::rest;
+pub use target::{Asked, NotATarget};
 
-use asked::{At as AskedAt, Found};
-use blame::Blame;
 use cause::{At, is_address};
 use group::{Blamed, groups};
+use path_cause::Blame;
 use search::Sets;
+use target::{At as AskedAt, Found};
 use there::{Elsewhere, There};
 
 use crate::check::{Check, Outcome};
@@ -113,7 +113,7 @@ pub fn touched<'n>(cluster: &'n NodeSnapshot<'n>, asked: &Asked) -> BTreeSet<Str
     if let Asked::Address(addr, ..) = asked {
         touched.extend(of(*addr));
     }
-    let found = asked::find(asked, services, slices, |addr| of(addr).is_some());
+    let found = target::find(asked, services, slices, |addr| of(addr).is_some());
     let Ok(found) = found else {
         return touched;
     };
@@ -210,7 +210,7 @@ impl<'n> Look<'n> {
             return self.by_rules(asked, gap, source);
         }
         let local = |addr| self.is_own(addr);
-        match asked::find(asked, self.services, self.slices, local) {
+        match target::find(asked, self.services, self.slices, local) {
             Ok(found) => self.explain(&found, source),
             Err(Cause::NoService {
                 namespace,
@@ -290,7 +290,7 @@ impl<'n> Look<'n> {
 
     fn explain(&self, found: &Found<'_>, source: Option<&str>) -> Result<Answer, Unanswered> {
         let service = found.service;
-        let name = asked::full(service);
+        let name = target::full(service);
         let mut answer = self.empty();
         answer.service = Some(name.clone());
         answer.found = Some(service.into());
@@ -422,7 +422,7 @@ impl<'n> Look<'n> {
         source: Option<&str>,
         mut answer: Answer,
     ) -> Result<Answer, Unanswered> {
-        let mut subject = asked::full(found.service);
+        let mut subject = target::full(found.service);
         for port in self.ports(found) {
             let Some(number) = port.node_port else {
                 continue;
@@ -434,7 +434,7 @@ impl<'n> Look<'n> {
                 at: SocketAddr::new(addr, number),
             };
             self.plain(target.at, target.port.proto, source, &subject, &mut answer)?;
-            if let Some(cause) = blame::other_family(found.service, target) {
+            if let Some(cause) = path_cause::other_family(found.service, target) {
                 let mut at = self.at_service(found.service, subject.clone());
                 let failing = answer.paths.iter().filter(|path| path.fate.fails());
                 at.from = failing.map(|path| path.client).collect();
@@ -931,7 +931,7 @@ fn no_tcp(found: &Found<'_>, ports: &[Port]) -> Option<String> {
 /// Returns why clients of a headless Service do not reach the port with this number: names lead them to the pods, which have other
 /// ports.
 fn headless_port(found: &Found<'_>, ports: &[Port]) -> Option<Cause> {
-    let Some(asked::Only::Named(word)) = &found.only else {
+    let Some(target::Only::Named(word)) = &found.only else {
         return None;
     };
     let port: u16 = word.parse().ok()?;

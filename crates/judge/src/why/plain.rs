@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 
 use super::answer::Answer;
-use super::asked::{self, Asked};
 use super::cause::{Cause, Degree};
 use super::endpoints::EndpointRow;
 use super::group::Blamed;
+use super::target::{self, Asked};
 use super::{Broken, Look, Path, Unanswered, unknown_ends};
 use crate::verdict::{self, Fate, Fault, Kind, Target};
 use kpx_node::backend::ipvs::print;
@@ -32,7 +32,7 @@ impl Look<'_> {
             })
         };
         let is = node_port
-            .map(|service| format!("the NodePort of {}", asked::full(service)))
+            .map(|service| format!("the NodePort of {}", target::full(service)))
             .or_else(|| {
                 let meta = &host_port()?.metadata;
                 Some(format!(

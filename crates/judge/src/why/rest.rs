@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::asked::Asked;
 use super::cause::Degree;
+use super::target::Asked;
 use super::{Broken, Cause, Look, Unanswered};
 use crate::check::{
     Check, Collector, Facts, Finding, Fix, Outcome, Proof, ServiceRef, Severity, Subject, Verdict,

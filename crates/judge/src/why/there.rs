@@ -6,7 +6,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::Look;
-use super::blame::Blame;
+use super::path_cause::Blame;
 use super::search::Sets;
 use crate::verdict::{Across, Cell, Far, Fault, Onward, Target};
 use kpx_node::cluster::Service;

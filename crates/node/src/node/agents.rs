@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::NodeSnapshot;
-use crate::backend::software::{Maker, SOFTWARE, Software};
+use crate::backend::chain_owner::{Maker, SOFTWARE, Software};
 use crate::cluster::Pod;
 use crate::evidence::Gap;
 

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::{IptablesBackend, NodeSnapshot};
 use crate::backend::Mode;
+use crate::backend::chain_owner::{hashed, modes_of, set_purpose};
 use crate::backend::iptables::model::{Match, Ruleset};
 use crate::backend::iptables::portals::portals;
 use crate::backend::ipvs::model::{DUMMY, Key};
 use crate::backend::nftables::expect::TABLE;
-use crate::backend::software::{hashed, modes_of, set_purpose};
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 

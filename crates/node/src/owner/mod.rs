@@ -13,8 +13,8 @@ use std::sync::OnceLock;
 use foldhash::{HashMap, HashMapExt as _};
 use serde::{Serialize, Serializer};
 
+pub use crate::backend::chain_owner;
 use crate::backend::iptables::names;
-pub use crate::backend::software;
 use crate::evidence::Gap;
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
@@ -387,7 +387,7 @@ impl Owners {
 
     /// Returns the owner of the iptables chain `name`.
     pub fn chain(&self, name: &str) -> Owner<'_> {
-        let Some((prefix, hash)) = software::hashed(name) else {
+        let Some((prefix, hash)) = chain_owner::hashed(name) else {
             return Owner::General;
         };
         let found = key(hash).and_then(|hash| {

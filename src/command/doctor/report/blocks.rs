@@ -1,7 +1,7 @@
 //! The findings of the doctor in blocks: a block has the findings that one fix clears.
 
 use super::Problem;
-use super::seen::seen;
+use super::evidence_line::seen;
 use crate::render::{Page, Tone};
 use kpx_judge::check::{self, Fix, Severity};
 use kpx_node::words::number_of;

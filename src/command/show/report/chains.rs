@@ -3,7 +3,7 @@
 use crate::render::Page;
 use crate::view::chains::Row;
 use kpx_node::net::Family;
-use kpx_node::owner::software::Maker;
+use kpx_node::owner::chain_owner::Maker;
 
 /// Returns the name of an nftables chain without the Service and endpoint behind its hash.
 pub(super) fn short(chain: &str) -> &str {

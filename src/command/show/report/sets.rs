@@ -3,7 +3,7 @@
 use crate::render::Page;
 use crate::view::sets::Row;
 use kpx_node::net::Family;
-use kpx_node::owner::software::Maker;
+use kpx_node::owner::chain_owner::Maker;
 use kpx_node::words::number_of;
 
 pub(super) fn page(rows: &[Row], named: bool, page: &mut Page) {

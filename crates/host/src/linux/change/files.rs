@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::context::Context;
-use super::super::rooted;
+use super::super::root_path;
 use kpx_node::apply::StepError;
 
 /// Writes `value` to the kernel setting `key` of the network namespace.
@@ -30,7 +30,7 @@ pub(super) async fn sysctl(
 /// existing file keeps its owner and permissions, and symbolic links to it remain valid.
 pub(super) fn write(context: &Context, path: &Path, text: &str) -> Result<(), StepError> {
     let written = || -> io::Result<()> {
-        let path = rooted::resolve(&context.options.root, path)?;
+        let path = root_path::resolve(&context.options.root, path)?;
         let folder = path.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(folder)?;
         let mut file = tempfile::NamedTempFile::new_in(folder)?;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::super::context::Context;
-use super::super::{files, rooted};
+use super::super::{files, root_path};
 use super::{Running, process};
 use kpx_node::evidence::processes::{ProxyFile, ProxyFiles};
 use kpx_node::evidence::{Gap, Item};
@@ -32,7 +32,7 @@ pub(super) fn read(context: &Context, running: &Running) -> Result<String, Gap> 
     paths.dedup();
     let mut all = ProxyFiles::default();
     for path in paths {
-        let found = rooted::resolve(root, &path).unwrap_or_else(|_| root.join(&path));
+        let found = root_path::resolve(root, &path).unwrap_or_else(|_| root.join(&path));
         match files::text(item, &found) {
             Ok(text) => all.files.push(ProxyFile { path, text }),
             Err(Gap::Absent(..)) => {}

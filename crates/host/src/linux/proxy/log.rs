@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 use serde::Deserialize;
 
 use crate::linux::context::gap;
-use crate::rooted;
+use crate::root_path;
 use kpx_node::evidence::{Gap, Item};
 
 /// Maximum number of bytes, from the end of the log.
@@ -81,7 +81,7 @@ fn newest_of_pods(root: &Path, pods: &Path) -> io::Result<Option<PathBuf>> {
             // Docker's logs are links out of the folder.
             let inside = log.path();
             let inside = inside.strip_prefix(root).unwrap_or(&inside);
-            let path = rooted::resolve(root, inside)?;
+            let path = root_path::resolve(root, inside)?;
             let is_log = log.path().extension().is_some_and(|e| e == "log");
             if let (true, Ok(meta)) = (is_log, fs::metadata(&path)) {
                 newest = newest.max(meta.modified().ok().map(|time| (time, path)));

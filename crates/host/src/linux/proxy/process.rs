@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::rooted;
+use crate::root_path;
 use kpx_node::cluster::flags::Flags;
 
 /// A process that is kube-proxy or embeds it.
@@ -93,7 +93,7 @@ fn classify(root: &Path, process: &Path) -> Option<(Flags, bool)> {
         ("kubelite", _) => {
             let flags = Flags::parse(&args);
             let path = flags.value("kube-proxy-args-file")?;
-            let path = rooted::resolve(root, Path::new(path)).ok()?;
+            let path = root_path::resolve(root, Path::new(path)).ok()?;
             let text = fs::read_to_string(path).ok()?;
             let args: Vec<_> = text.split_whitespace().collect();
             Some((Flags::parse(&args), true))
@@ -111,6 +111,6 @@ impl Process {
         }
         let root = self.folder.join("root");
         // A cycle of links is reported when the file is opened.
-        rooted::resolve(&root, path).unwrap_or_else(|_| root.join(path))
+        root_path::resolve(&root, path).unwrap_or_else(|_| root.join(path))
     }
 }

@@ -8,7 +8,7 @@ use crate::verdict::{By, Limit, Pass};
 use kpx_node::net::Family;
 use kpx_node::node::IptablesBackend;
 use kpx_node::node::agents::Agent;
-use kpx_node::owner::software::{ADMINISTRATOR, CSF, Maker};
+use kpx_node::owner::chain_owner::{ADMINISTRATOR, CSF, Maker};
 
 /// The fix of a rule without a known owner.
 const DELETE: &str =
@@ -25,7 +25,7 @@ const KEEP_POLICY: &str = "The policy closes the chain to all packets that no ru
 
 /// How the owner of a rule is configured.
 struct Owner {
-    /// Its name in [`SOFTWARE`](kpx_node::owner::software::SOFTWARE), or that of the kubelet.
+    /// Its name in [`SOFTWARE`](kpx_node::owner::chain_owner::SOFTWARE), or that of the kubelet.
     name: &'static str,
     /// The permanent change that lets the packets of pods pass a firewall: a text and a command with [`PODS`].
     pass: Option<(&'static str, &'static str)>,
@@ -515,15 +515,15 @@ fn line(mut commands: Vec<String>) -> Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kpx_node::owner::software;
+    use kpx_node::owner::chain_owner;
 
     #[test]
     fn every_known_software_is_configured_somewhere() {
-        for of in software::SOFTWARE {
+        for of in chain_owner::SOFTWARE {
             assert!(owner_of(of.name).is_some(), "{}", of.name);
         }
         for of in OWNERS {
-            let mut all = software::SOFTWARE.iter();
+            let mut all = chain_owner::SOFTWARE.iter();
             assert!(all.any(|known| known.name == of.name), "{}", of.name);
         }
     }

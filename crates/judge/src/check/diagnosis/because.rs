@@ -1,7 +1,7 @@
 //! The reason why a finding follows from one of another check: the parts that both must share, as the tables of checks
 //! state it.
 
-use crate::check::{Finding, ProcessState, Severity, Subject, kp};
+use crate::check::{Finding, ProcessState, Severity, Subject, kube_proxy};
 use kpx_node::net::Family;
 
 /// A check whose findings explain findings of another one, and what both must share: without the cause, the consequence is
@@ -28,7 +28,7 @@ pub enum Because {
     Absence(&'static str),
     /// The cause says that kube-proxy does not run, or that its syncs fail, so what it has written is outdated.
     OutdatedBy(&'static str),
-    /// The same, of any check of [`kp::OF_PROXY`].
+    /// The same, of any check of [`kube_proxy::OF_PROXY`].
     Outdated,
 }
 
@@ -46,7 +46,7 @@ impl Because {
             | Self::Exit(id)
             | Self::Absence(id)
             | Self::OutdatedBy(id) => std::slice::from_ref(id),
-            Self::Outdated => &kp::OF_PROXY,
+            Self::Outdated => &kube_proxy::OF_PROXY,
         }
     }
 

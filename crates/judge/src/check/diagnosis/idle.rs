@@ -2,7 +2,7 @@
 
 use super::because::{outdates, process};
 use super::causes::root;
-use crate::check::kp::{OF_MODE, OF_PROXY};
+use crate::check::kube_proxy::{OF_MODE, OF_PROXY};
 use crate::check::{Check, Finding, Fix, Outcome, ProcessState, Subject};
 use kpx_node::net::Family;
 

@@ -11,7 +11,7 @@ mod next;
 use serde::Serialize;
 
 use super::core::ignore::Ignores;
-use super::{Check, Finding, Outcome, Question, Severity, Unknown, kp};
+use super::{Check, Finding, Outcome, Question, Severity, Unknown, kube_proxy};
 use crate::verdict::Tally;
 use kpx_node::evidence::Time;
 
@@ -140,7 +140,7 @@ pub fn diagnose(
     services: Option<&Tally>,
     known: &[(&str, String)],
 ) -> Diagnosis {
-    kp::fold(&mut outcomes);
+    kube_proxy::fold(&mut outcomes);
     let mut checks: Vec<Checked> = outcomes.iter().map(Checked::new).collect();
     checks.sort_by_key(|check| check.check.id);
     let mut found = causes::Found::new(outcomes);

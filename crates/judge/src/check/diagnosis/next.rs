@@ -1,7 +1,7 @@
 //! The command to run next.
 
 use super::{Block, Diagnosed};
-use crate::check::{Advice, Question, Severity, Subject, Word, kb, kp};
+use crate::check::{Advice, Question, Severity, Subject, Word, bugs, kube_proxy};
 use crate::verdict::Tally;
 
 /// The command to run next.
@@ -77,7 +77,7 @@ pub(super) fn next(
 /// Returns whether the nft of kube-proxy's image crashes: rules that something else writes are not kept up to date then.
 fn is_of_newer_sets(diagnosed: &Diagnosed) -> bool {
     let (check, finding) = (diagnosed.check, &diagnosed.finding);
-    kb::is_of_newer_sets(check, finding) || kp::is_of_newer_sets(check, finding)
+    bugs::is_of_newer_sets(check, finding) || kube_proxy::is_of_newer_sets(check, finding)
 }
 
 /// A command, and its node if it is not the report's.

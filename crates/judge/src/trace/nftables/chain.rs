@@ -15,11 +15,11 @@ use crate::trace::packet::{Likelihood, Packet, Written};
 use crate::trace::region;
 use crate::trace::walk::{self, Branch, Branches, End, Walker};
 use crate::trace::{opening, tos};
+use kpx_node::backend::chain_owner::BRIDGE;
 use kpx_node::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
 };
 use kpx_node::backend::nftables::print;
-use kpx_node::backend::software::BRIDGE;
 use kpx_node::net::{Cidr, Family, Mark, Proto};
 
 /// Chains nest no deeper in the kernel (`NFT_JUMP_STACK_SIZE`).

@@ -7,7 +7,7 @@ pub mod expect;
 pub mod listing;
 pub mod model;
 pub mod names;
-mod own;
+mod owned;
 pub mod parse;
 pub mod portals;
 pub mod print;

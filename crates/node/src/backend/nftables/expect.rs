@@ -7,8 +7,8 @@ mod ports;
 mod statics;
 
 use super::build::{self, address, jump, payload};
-use super::draft::Draft;
 use super::model::{Base, Datum, Expr, Set, Statement, Table, Verdict};
+use super::table_builder::Draft;
 use crate::cluster::release::Change;
 use crate::desired::{DesiredState, Detector, FamilyState};
 use crate::evidence::Gap;

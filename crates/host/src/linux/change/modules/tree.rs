@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::super::super::context::Context;
-use super::super::super::{modules, rooted};
+use super::super::super::{modules, root_path};
 use super::rules::{Rules, matches};
 use kpx_node::evidence::Item;
 
@@ -72,7 +72,7 @@ impl Tree {
     /// Returns the path of the tree's file `name` for this process.
     fn at(&self, name: &str) -> PathBuf {
         let path = self.folder.join(name);
-        rooted::resolve(&self.root, &path).unwrap_or_else(|_| self.root.join(path))
+        root_path::resolve(&self.root, &path).unwrap_or_else(|_| self.root.join(path))
     }
 
     /// Returns the path of the tree on the host.

@@ -7,7 +7,7 @@ use super::super::build::{
     protocol, random, socket,
 };
 use super::super::model::{Datum, Expr, Rule, Statement, Verdict};
-use super::super::{names, sticky};
+use super::super::{affinity, names};
 use super::{REJECTED_ON_LOOPBACK, Writer, loopback_chain};
 use crate::cluster::release::Change;
 use crate::desired::ServicePort;
@@ -184,7 +184,7 @@ impl Writer<'_> {
         }
         let endpoints = || at.iter().map(|&at| port.endpoints[at as usize].addr);
         if port.affinity.is_some() {
-            for rule in sticky::choice(self.family.family, port, endpoints()) {
+            for rule in affinity::choice(self.family.family, port, endpoints()) {
                 self.rule(chain, rule, None);
             }
             return;
@@ -203,19 +203,19 @@ impl Writer<'_> {
             return;
         }
         let data = by_index(endpoints(), |addr| {
-            Datum::Verdict(Verdict::Goto(sticky::chain_and_set(port, addr).0))
+            Datum::Verdict(Verdict::Goto(affinity::chain_and_set(port, addr).0))
         });
         self.rule(chain, vec![Statement::Vmap { key: random, data }], None);
     }
 
     fn endpoint(&mut self, port: &ServicePort, addr: SocketAddr) {
-        let (chain, _) = sticky::chain_and_set(port, addr);
+        let (chain, _) = affinity::chain_and_set(port, addr);
         self.chain(&chain, None);
         if !self.state.has(Change::NftablesHairpinSet) {
             let itself = equals(self.saddr(), address(addr.ip()));
             self.rule(&chain, vec![itself, self.mark()], None);
         }
-        sticky::endpoint(&mut self.draft, self.family.family, port, addr);
+        affinity::endpoint(&mut self.draft, self.family.family, port, addr);
     }
 }
 
