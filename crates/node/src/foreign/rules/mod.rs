@@ -18,14 +18,16 @@ use crate::net::{Family, Proto};
 
 use listing::address;
 pub(super) use listing::{is_chain_line, is_of_listing, starts_row};
-pub(super) use save::is_of_save;
+pub(super) use save::{begins_rule, is_of_save};
 
 /// Rules of one family and back end, as far as they are shown.
 #[derive(Clone, Debug, Default)]
 pub(in crate::foreign) struct Rules {
     tables: BTreeMap<String, Table>,
-    /// Whether a table that is not shown does not exist.
-    all_tables: bool,
+    /// Whether the listings are of all tables.
+    lists_all: bool,
+    /// Whether a listing is cut: the tables after it are unknown.
+    is_cut: bool,
     /// The parts that the listings lose.
     lost: BTreeSet<String>,
 }
@@ -124,22 +126,31 @@ pub fn is_target(name: &str) -> bool {
     ALL.contains(&name)
 }
 
-/// Returns whether a line marks a cut: an ellipsis, or the word of a viewer.
+/// Returns whether a line marks a cut: an ellipsis, or the word of a viewer or a writer, `(20 lines omitted)`.
 pub(in crate::foreign) fn is_cut(line: &str) -> bool {
-    let line = line.trim().trim_matches(['[', ']', '<', '>', '(', ')']);
-    matches!(
-        line,
-        "..."
-            | "…"
-            | "snip"
-            | "truncated"
-            | "narrowed"
-            | "END"
-            | "--More--"
-            | "omitted"
-            | ". . ."
-            | "...."
-    ) || line.starts_with("output omitted")
+    const WORDS: [&str; 7] = [
+        "snip",
+        "snipped",
+        "truncated",
+        "narrowed",
+        "omitted",
+        "skipped",
+        "elided",
+    ];
+    const LINES: [&str; 6] = ["END", "(END)", "and so on", "etc", "etc.", "and more"];
+    let text = line.trim();
+    let has_dots = text.contains('\u{2026}') || text.matches('.').count() > 2;
+    let inside = text.trim_matches(|c: char| !c.is_alphanumeric());
+    if inside.is_empty() {
+        return has_dots;
+    }
+    let words = || inside.split(|c: char| !c.is_alphanumeric());
+    let is_short = words().count() < 7 && !text.contains([':', '=']);
+    LINES.contains(&text)
+        || text.starts_with("--More--")
+        || inside.starts_with("output omitted")
+        || is_short && text.starts_with("...")
+        || is_short && words().any(|word| WORDS.contains(&word.to_ascii_lowercase().as_str()))
 }
 
 impl Rules {
@@ -325,6 +336,13 @@ impl Rules {
         })
     }
 
+    /// Returns whether a table that is not shown does not exist.
+    fn are_all(&self) -> bool {
+        // kube-proxy has rules in both.
+        let is_short = self.has_kube_proxy() && !self.tables.contains_key("filter");
+        self.lists_all && !self.is_cut && !is_short
+    }
+
     /// Returns the tables that are shown.
     pub(in crate::foreign) fn names(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().map(String::as_str)
@@ -365,8 +383,9 @@ impl Rules {
             .into_iter()
             .filter(|name| !self.tables.contains_key(*name))
             .collect();
-        let is_part = whole.len() < self.tables.len() || !self.all_tables;
-        if !self.all_tables && !absent.is_empty() {
+        let all_tables = self.are_all();
+        let is_part = whole.len() < self.tables.len() || !all_tables;
+        if !all_tables && !absent.is_empty() {
             let noun = if absent.len() == 1 { "table" } else { "tables" };
             let verb = if absent.len() == 1 { "is" } else { "are" };
             missing.insert(
@@ -375,7 +394,7 @@ impl Rules {
             );
         }
         if is_part {
-            let all = if self.all_tables {
+            let all = if all_tables {
                 let rest = usual
                     .iter()
                     .chain(&["security"])
