@@ -365,7 +365,10 @@ impl Reader {
         command: Option<&Command>,
     ) {
         let fragment = command.and_then(|command| command.fragment.as_deref());
-        let partial = fragment.map(str::to_owned);
+        let is_cut = lines.iter().any(|line| rules::is_cut(line));
+        let partial = fragment
+            .map(str::to_owned)
+            .or_else(|| is_cut.then(|| "the list is cut".to_owned()));
         match form {
             Form::Table => return self.cluster.table(lines, command),
             Form::Rows => return self.cluster.service_rows(lines, command),
@@ -381,6 +384,9 @@ impl Reader {
                     Some(kind) => self.unread.push(format!(
                         "YAML of a {kind} (its indentation is lost; paste it as code, or name the file with another --from)"
                     )),
+                    None if lines.iter().any(|line| line.starts_with(' ') && rules::is_dots(line)) => {
+                        self.unread.push("YAML (it is cut)".to_owned());
+                    }
                     None => {
                         if let Err(why) = self.cluster.yaml(&lines.join("\n"), command) {
                             self.unread.push(format!("YAML ({why})"));
@@ -451,7 +457,10 @@ impl Reader {
             }
             Form::Sockets => draft.put(Item::Sockets, lists::sockets(lines, command)),
             Form::Modules => draft.put(Item::Modules, lists::modules(lines, command)),
-            Form::Settings => draft.put(Item::Sysctl, lists::settings(lines, command)),
+            Form::Settings => {
+                let (text, missing) = lists::settings(lines, command);
+                draft.put(Item::Sysctl, (text, missing.or(partial)));
+            }
             Form::Tracked => draft.put(Item::Conntrack, lists::tracked(lines, command)),
             Form::Counters => draft.put(Item::ConntrackStat, (lists::counters(lines), None)),
             Form::Nft => match lists::nft(lines, command) {

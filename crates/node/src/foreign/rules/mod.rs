@@ -139,10 +139,9 @@ pub(in crate::foreign) fn is_cut(line: &str) -> bool {
     ];
     const LINES: [&str; 6] = ["END", "(END)", "and so on", "etc", "etc.", "and more"];
     let text = line.trim();
-    let has_dots = text.contains('\u{2026}') || text.matches('.').count() > 2;
     let inside = text.trim_matches(|c: char| !c.is_alphanumeric());
     if inside.is_empty() {
-        return has_dots;
+        return is_dots(line);
     }
     let words = || inside.split(|c: char| !c.is_alphanumeric());
     let is_short = words().count() < 7 && !text.contains([':', '=']);
@@ -151,6 +150,12 @@ pub(in crate::foreign) fn is_cut(line: &str) -> bool {
         || inside.starts_with("output omitted")
         || is_short && text.starts_with("...")
         || is_short && words().any(|word| WORDS.contains(&word.to_ascii_lowercase().as_str()))
+}
+
+/// Returns whether a line is an ellipsis.
+pub(in crate::foreign) fn is_dots(line: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric();
+    !line.contains(is_word) && (line.contains('\u{2026}') || line.matches('.').count() > 2)
 }
 
 impl Rules {
@@ -182,6 +187,12 @@ impl Rules {
         }
         of.is_whole |= is_whole;
         for mut chain in chains {
+            // The last endpoint of a Service has no probability.
+            let last = chain.rules.last();
+            let is_short = last.is_some_and(|rule| rule.contains("--probability"));
+            if !is_whole && is_short && chain.is_whole && chain.name.starts_with("KUBE-SV") {
+                cut(&mut chain);
+            }
             let Some(at) = of.chains.iter().position(|old| old.name == chain.name) else {
                 of.chains.push(chain);
                 continue;
@@ -487,7 +498,8 @@ fn is_name(name: &str) -> bool {
 
 /// Returns the table of `chains`: the command's, or the one that they show.
 fn table_of(command: Option<&Iptables>, chains: &[Chain]) -> Option<String> {
-    if let Some(command) = command {
+    // Without the titles of its tables, a save is of any.
+    if let Some(command) = command.filter(|command| !command.saves || command.table.is_some()) {
         let table = command.table.as_deref();
         return Some(table.unwrap_or("filter").to_owned());
     }
@@ -555,13 +567,15 @@ fn is_complete(table: &str, chains: &[Chain]) -> bool {
     let has = |name: &str| chains.iter().any(|chain| chain.name == name);
     let built_in = BUILT_IN.iter().find(|(name, _)| *name == table);
     let all_built_in = built_in.is_some_and(|(_, names)| names.iter().all(|name| has(name)));
-    let jumps = chains
-        .iter()
-        .flat_map(|chain| &chain.rules)
-        .filter_map(|rule| jump(rule));
-    all_built_in
-        && jumps.into_iter().all(|to| is_target(to) || has(to))
-        && chains.iter().all(|chain| chain.is_whole)
+    all_built_in && !lacks_chains(chains) && chains.iter().all(|chain| chain.is_whole)
+}
+
+/// Returns whether rules of `chains` jump to others.
+fn lacks_chains(chains: &[Chain]) -> bool {
+    let has = |name: &str| chains.iter().any(|chain| chain.name == name);
+    let rules = chains.iter().flat_map(|chain| &chain.rules);
+    let mut jumps = rules.filter_map(|rule| jump(rule));
+    jumps.any(|to| !is_target(to) && !has(to))
 }
 
 /// Returns the family of lines of rules, as far as their addresses show it.

@@ -137,6 +137,10 @@ impl Rules {
             } else if text == "COMMIT" {
                 self.save(std::mem::take(&mut open), command, fragment, true);
             } else if let Some(chain) = declared(text) {
+                if open.name.is_none() && open.last.is_some() {
+                    // Rules of a table follow its declarations.
+                    self.save(std::mem::take(&mut open), command, fragment, false);
+                }
                 open.declare(chain);
             } else if let Some((counters, name, rule)) = saved_rule(text) {
                 if rule.contains("[unsupported revision]") || rule.contains("--to-destination :0 ")
