@@ -20,6 +20,7 @@ use crate::cli::parser::{Cli, Command};
 use crate::cli::plugin::program;
 use crate::command::shared::io::Io;
 use crate::render::Style;
+use crate::view::View;
 use kpx_host as host;
 use kpx_node::backend::Mode;
 use kpx_node::dns;
@@ -77,6 +78,8 @@ impl Parts {
             _ if cli.global.from.is_empty() => Self::None,
             Command::Diff(_) => Self::Settings,
             Command::Trace(_) | Command::Why(_) => Self::Marked,
+            // It decides, too.
+            Command::Show(ref args) if matches!(args.view, View::Services) => Self::Marked,
             Command::Show(_) | Command::Snapshot(_) => Self::All,
             _ => Self::None,
         }

@@ -11,6 +11,9 @@ use crate::evidence::{Evidence, Gap, Item};
 use crate::net::Family;
 use crate::words::number_of;
 
+/// The missing part of routes without tables.
+const MAIN_ONLY: &str = "only table main is shown";
+
 /// The data of one node, as read so far.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
@@ -122,7 +125,7 @@ impl Draft {
         let [four, six] = split;
         let mut missing = partial;
         if !is_all {
-            missing = missing.or_else(|| Some("only table main is shown".to_owned()));
+            missing = missing.or_else(|| Some(MAIN_ONLY.to_owned()));
         }
         if odd > 0 {
             missing =
@@ -278,7 +281,7 @@ impl Draft {
 
     pub(super) fn put_network(&mut self, evidence: &mut Evidence, has: &mut Vec<String>) {
         let routes = self.routes.take();
-        if let Some((all, _)) = &routes
+        if let Some((all, missing)) = &routes
             && self
                 .addresses
                 .as_ref()
@@ -288,7 +291,8 @@ impl Draft {
             let flat: Vec<Value> = all.iter().flatten().cloned().collect();
             let local = links::local(&flat);
             if !local.is_empty() {
-                self.addresses = Some((local, None));
+                let missing = missing.clone().filter(|why| why != MAIN_ONLY);
+                self.addresses = Some((local, missing));
             }
         }
         if let Some((all, missing)) = self.addresses.take().filter(|(all, _)| !all.is_empty()) {

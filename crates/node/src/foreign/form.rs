@@ -82,7 +82,12 @@ impl Form {
                     || line.starts_with("====")
                     || line.starts_with("Total Number")
             }
-            Self::Save => is_blank || rules::is_of_save(line) || line.starts_with("# "),
+            Self::Save => {
+                is_blank
+                    || rules::is_of_save(line)
+                    || rules::begins_rule(line)
+                    || line.starts_with("# ")
+            }
             Self::Servers => is_blank || ipvs::goes_on(line),
             Self::Sets => sets::goes_on(line),
             Self::Links => links::is_of_links(line),

@@ -47,6 +47,11 @@ enum Form {
     Other,
 }
 
+/// The schedulers of the kernel.
+const SCHEDULERS: [&str; 13] = [
+    "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "dh", "sh", "sed", "nq", "fo", "ovf", "mh",
+];
+
 /// Returns whether `line` begins a listing.
 pub(super) fn begins(line: &str) -> bool {
     let line = line.trim();
@@ -59,19 +64,23 @@ pub(super) fn begins(line: &str) -> bool {
         || server(line).is_some()
 }
 
+/// Returns whether `line` is of a virtual server: its real servers follow.
+pub(super) fn is_server(line: &str) -> bool {
+    server(line.trim()).is_some()
+}
+
 /// Returns whether `line` may be in a listing.
 pub(super) fn goes_on(line: &str) -> bool {
     let line = line.trim();
     let is_row = || {
         let mut words = line.split_whitespace();
-        let is_proto = words
-            .next()
-            .is_some_and(|word| ["TCP", "UDP", "SCTP", "FWM"].contains(&word));
-        is_proto && words.next().is_some() && words.next().is_some()
+        let first = words.next();
+        first.is_some_and(|word| ["TCP", "UDP", "SCTP", "FWM"].contains(&word))
     };
     begins(line)
         || is_row()
         || line.starts_with("->")
+        || line == "-"
         || line.starts_with("pro expire")
         || connection(line).is_some()
         || in_proc(line).is_some()
@@ -119,7 +128,7 @@ impl Servers {
             .is_some_and(|command| command.program == "ipvsadm" && command.flag('S', "--save"));
         let mut form = Form::Plain;
         let mut found: Vec<Server> = Vec::new();
-        let mut cut = false;
+        let (mut cut, mut is_open) = (false, false);
         let mut connections = String::new();
         let mut listing = String::new();
         let mut exact = true;
@@ -129,6 +138,7 @@ impl Servers {
             let text = line.split(" #").next().unwrap_or(line).trim();
             if is_cut(text) {
                 cut = true;
+                self.cut(&mut found, &mut is_open);
             } else if text.starts_with("IP Virtual Server version") {
                 if text.contains("version 0.") || text.contains("version 1.9") {
                     self.lost
@@ -158,7 +168,12 @@ impl Servers {
             } else if text.starts_with("Timeout (tcp tcpfin udp)") {
                 self.timeout = Some(format!("{text}\n"));
             } else if is_saved(text) {
-                self.saved(text, &mut found);
+                if self.saved(text, &mut found) {
+                    is_open = true;
+                } else {
+                    cut = true;
+                    self.cut(&mut found, &mut is_open);
+                }
             } else if let Some(line) = connection(text).or_else(|| in_proc(text)) {
                 connections.push_str(&line);
                 connections.push('\n');
@@ -184,21 +199,33 @@ impl Servers {
             } else if let Some(server) = server(text) {
                 timeouts_lost |= server.1;
                 found.push(server.0);
+                is_open = true;
             } else if let Some(rest) = text.strip_prefix("->") {
                 if let Some(real) = real(rest) {
-                    if let Some(server) = found.last_mut().filter(|_| form == Form::Plain) {
+                    if let Some(server) = found.last_mut().filter(|_| is_open) {
                         server.reals.push(real);
                     }
                 } else {
                     self.lost
-                        .insert("real servers are shown by name, not by address".to_owned());
+                        .insert("real servers are shown by name, or cut".to_owned());
                     cut = true;
+                    self.cut(&mut found, &mut is_open);
                 }
             } else if !text.is_empty() {
                 self.lost
-                    .insert("virtual servers are shown by name, not by address".to_owned());
+                    .insert("virtual servers are shown by name, or cut".to_owned());
                 cut = true;
+                if text == "-" {
+                    self.cut(&mut found, &mut is_open);
+                }
+                is_open = false;
             }
+        }
+        let last = found.last().filter(|last| is_open && last.reals.is_empty());
+        let scheduler = last.and_then(|last| last.options.split_whitespace().nth(1));
+        if scheduler.is_some_and(|name| !SCHEDULERS.contains(&name)) {
+            cut = true;
+            self.cut(&mut found, &mut is_open);
         }
         if timeouts_lost {
             self.lost
@@ -224,6 +251,16 @@ impl Servers {
         self.add(found, is_whole);
     }
 
+    /// Drops the last server, of which real servers are missing: the rows that follow are not of a known one.
+    fn cut(&mut self, found: &mut Vec<Server>, is_open: &mut bool) {
+        if std::mem::take(is_open)
+            && let Some(server) = found.pop()
+        {
+            let at = server.key.split(' ').next_back().unwrap_or_default();
+            self.lost.insert(format!("virtual server {at} is cut"));
+        }
+    }
+
     fn add(&mut self, found: Vec<Server>, is_whole: bool) {
         if is_whole {
             self.all = found;
@@ -242,8 +279,8 @@ impl Servers {
         }
     }
 
-    /// Reads a line of `ipvsadm --save`.
-    fn saved(&mut self, line: &str, found: &mut Vec<Server>) {
+    /// Reads a line of `ipvsadm --save`; returns whether it is complete.
+    fn saved(&mut self, line: &str, found: &mut Vec<Server>) -> bool {
         let words: Vec<&str> = line.split_whitespace().collect();
         let numeric = |at: usize| {
             words.get(at).is_some_and(|word| {
@@ -251,9 +288,13 @@ impl Servers {
             })
         };
         let real = words.iter().position(|word| *word == "-r");
+        let last = if words[0] == "-A" { "-s" } else { "-w" };
+        let Some(_) = words.windows(2).find(|pair| pair[0] == last) else {
+            return false;
+        };
         if !numeric(2) || real.is_some_and(|at| !numeric(at + 1)) {
             self.named.push(line.to_owned());
-            return;
+            return true;
         }
         let key = words[1..3].join(" ");
         match real {
@@ -268,6 +309,7 @@ impl Servers {
                 }
             }
         }
+        true
     }
 
     /// Gives the lines with names the addresses of a numeric listing in the same order.
@@ -460,7 +502,8 @@ fn server(line: &str) -> Option<(Server, bool)> {
 /// Reads ` 10.244.1.5:53 Masq 1 0 0` behind an arrow.
 fn real(text: &str) -> Option<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let [address, how, weight, ..] = words.as_slice() else {
+    // A number at the edge of a cut may lack digits.
+    let [address, how, weight, _, _, ..] = words.as_slice() else {
         return None;
     };
     let address = socket(address)?;

@@ -41,6 +41,31 @@ pub(super) fn is_of_links(line: &str) -> bool {
         || line.starts_with("    ") && !line.trim().is_empty()
 }
 
+/// Returns whether `line`, after `before`, is the beginning of a link or of an address of `ip addr`.
+pub(super) fn is_half_link(before: &str, line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let number = words.first().and_then(|word| word.strip_suffix(':'));
+    let begins_link = number.is_some_and(|number| number.parse::<u32>().is_ok());
+    let begins_address = words.first().is_some_and(|word| word.starts_with("inet"));
+    let is_whole = ["scope", "link/ether", "link/loopback"]
+        .iter()
+        .any(|word| words.contains(word));
+    is_of_links(before) && (begins_link || begins_address) && !is_whole
+}
+
+/// Returns whether `line`, after `before`, is the beginning of a route.
+pub(super) fn is_half_route(before: &str, line: &str) -> bool {
+    const ALONE: [&str; 4] = ["unreachable", "blackhole", "prohibit", "throw"];
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let first = words.first().copied().unwrap_or_default();
+    let begins = first == "default"
+        || TYPES.contains(&first)
+        || first.parse::<Cidr>().is_ok()
+        || first.parse::<IpAddr>().is_ok();
+    let is_whole = is_of_routes(line) && (words.contains(&"dev") || ALONE.contains(&first));
+    is_route(before) && begins && !is_whole
+}
+
 /// Reads `3: kube-ipvs0: <BROADCAST,NOARP> mtu 1500 …`; returns the number, the name, its peer, and the rest.
 fn head(line: &str) -> Option<(u32, &str, Option<&str>, &str)> {
     let (index, rest) = line.split_once(": ")?;

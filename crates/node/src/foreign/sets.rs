@@ -14,10 +14,34 @@ pub(super) struct Sets {
     lost: Vec<String>,
 }
 
+/// A set as it is read.
+#[derive(Default)]
+struct Set<'a> {
+    name: &'a str,
+    /// Its kind and options.
+    head: String,
+    members: Option<Vec<&'a str>>,
+    /// The number of members, if the listing has it.
+    count: Option<usize>,
+    is_cut: bool,
+}
+
+impl<'a> Set<'a> {
+    fn new(name: &'a str) -> Self {
+        Self {
+            name,
+            ..Self::default()
+        }
+    }
+}
+
 /// Returns whether `line`, before `next`, begins a listing.
 pub(super) fn begins(line: &str, next: Option<&str>) -> bool {
-    line.trim().starts_with("Name: ") && next.is_some_and(|next| next.trim().starts_with("Type: "))
-        || is_saved(line)
+    let is_kind = |next: &str| {
+        let kind = next.trim().strip_prefix("Type: ");
+        kind.is_some_and(|kind| kind.contains(':'))
+    };
+    line.trim().starts_with("Name: ") && next.is_some_and(is_kind) || is_saved(line)
 }
 
 /// Returns whether `line` is of `ipset save`.
@@ -66,71 +90,58 @@ impl Sets {
 
     /// Reads the lines of a listing.
     pub(super) fn read(&mut self, lines: &[String], command: Option<&Command>) {
-        let (mut name, mut kind, mut header) = (String::new(), String::new(), String::new());
-        let mut counted: Option<usize> = None;
-        let mut members: Option<Vec<&str>> = None;
-        let mut saved = String::new();
         let mut is_cut_off = command.is_some_and(|command| command.fragment.is_some());
-        let close = |sets: &mut Self,
-                     name: &str,
-                     kind: &str,
-                     header: &str,
-                     members: Option<Vec<&str>>,
-                     counted: Option<usize>| {
-            if name.is_empty() {
-                return;
-            }
-            match members {
-                // A set without its members is not shown: it is not empty.
-                None => sets
-                    .lost
-                    .push(format!("members of set {name} are not shown")),
-                Some(members) if counted.is_some_and(|count| count != members.len()) => {
-                    sets.lost.push(format!("set {name} is cut"));
-                }
-                Some(_) if sets.names.iter().any(|known_name| known_name == name) => {}
-                Some(members) => {
-                    let _ = writeln!(sets.text, "create {name} {kind} {header}");
-                    for member in members {
-                        let _ = writeln!(sets.text, "add {name} {member}");
-                    }
-                    sets.names.push(name.to_owned());
-                }
-            }
-        };
+        let mut found: Vec<Set<'_>> = Vec::new();
         for line in lines {
             let text = line.trim();
+            let words: Vec<&str> = text.split_whitespace().collect();
             if is_cut(text) {
                 is_cut_off = true;
-            } else if let Some(rest) = text.strip_prefix("Name:") {
-                close(self, &name, &kind, &header, members.take(), counted.take());
-                (name, kind, header) = (rest.trim().to_owned(), String::new(), String::new());
-            } else if let Some(rest) = text.strip_prefix("Type:") {
-                rest.trim().clone_into(&mut kind);
-            } else if let Some(rest) = text.strip_prefix("Header:") {
-                rest.trim().clone_into(&mut header);
-            } else if let Some(rest) = text.strip_prefix("Number of entries:") {
-                counted = rest.trim().parse().ok();
-            } else if text == "Members:" {
-                members = Some(Vec::new());
-            } else if is_saved(text) {
-                let words: Vec<&str> = text.split_whitespace().collect();
-                if words[0] == "create" && !self.names.iter().any(|name| name == words[1]) {
-                    self.names.push(words[1].to_owned());
+                if let Some(set) = found.last_mut() {
+                    set.is_cut = true;
                 }
-                saved.push_str(text);
-                saved.push('\n');
-            } else if let Some(members) = members
-                .as_mut()
-                .filter(|_| !text.is_empty() && is_member(text))
+            } else if let Some(name) = text.strip_prefix("Name:") {
+                found.push(Set::new(name.trim()));
+            } else if text == "Members:" {
+                if let Some(set) = found.last_mut() {
+                    set.members = Some(Vec::new());
+                }
+            } else if let ["create", name, rest @ ..] = words.as_slice()
+                && is_saved(text)
             {
-                members.push(text);
+                found.push(Set {
+                    head: rest.join(" "),
+                    members: Some(Vec::new()),
+                    ..Set::new(name)
+                });
+            } else if let ["add", name, ..] = words.as_slice()
+                && is_saved(text)
+            {
+                let member = text.splitn(3, char::is_whitespace).nth(2);
+                let of = found.iter().position(|set| set.name == *name);
+                let of = of.unwrap_or_else(|| {
+                    // The line that creates it is not shown.
+                    found.push(Set {
+                        is_cut: true,
+                        ..Set::new(name)
+                    });
+                    found.len() - 1
+                });
+                found[of].members.get_or_insert_default().extend(member);
+            } else if let Some(set) = found.last_mut() {
+                if let Some(kind) = text.strip_prefix("Type:") {
+                    set.head = kind.trim().to_owned();
+                } else if let Some(header) = text.strip_prefix("Header:") {
+                    let _ = write!(set.head, " {}", header.trim());
+                } else if let Some(count) = text.strip_prefix("Number of entries:") {
+                    set.count = count.trim().parse().ok();
+                } else if let Some(members) = set.members.as_mut().filter(|_| is_member(text)) {
+                    members.push(text);
+                }
             }
         }
-        close(self, &name, &kind, &header, members.take(), counted);
-        if !saved.is_empty() {
-            // Both forms of the same sets may be in one file.
-            self.text = saved;
+        for set in found {
+            self.add(&set);
         }
         let is_one = command.is_some_and(|command| {
             command.args.iter().any(|arg| {
@@ -141,6 +152,29 @@ impl Sets {
             self.lost.push("the listing is cut".to_owned());
         }
         self.is_whole |= !is_cut_off && !is_one && command.is_some();
+    }
+
+    /// Adds a set that is not known yet.
+    fn add(&mut self, set: &Set<'_>) {
+        let name = set.name;
+        if self.names.iter().any(|known| known == name) {
+            return;
+        }
+        let Some(members) = &set.members else {
+            // A set without its members is not shown: it is not empty.
+            self.lost
+                .push(format!("members of set {name} are not shown"));
+            return;
+        };
+        if set.is_cut || set.count.is_some_and(|count| count != members.len()) {
+            self.lost.push(format!("set {name} is cut"));
+            return;
+        }
+        let _ = writeln!(self.text, "create {name} {}", set.head);
+        for member in members {
+            let _ = writeln!(self.text, "add {name} {member}");
+        }
+        self.names.push(name.to_owned());
     }
 
     /// Returns the text of `ipset save`, and its missing part.

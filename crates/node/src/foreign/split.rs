@@ -1,9 +1,9 @@
 //! Finds the outputs of commands in a pasted text.
 
 use super::command::{Command, prompt};
-use super::kubectl;
 use super::prefixes::{self, Line};
 use super::wraps;
+use super::{ipvs, kubectl, links, rules};
 
 /// The output of one command, as far as it is shown.
 #[derive(Clone, Debug, Default)]
@@ -80,8 +80,29 @@ pub(super) fn sections(text: &str) -> Vec<Section> {
         let lines = without_pager(std::mem::take(&mut section.lines));
         section.lines = wraps::unwrapped(outdented(lines));
     }
+    // Without a prompt behind it, nothing shows that the last output is complete.
+    if let Some(last) = sections.last_mut() {
+        end(&mut last.lines);
+    }
     sections.retain(|section| section.lines.iter().any(|line| !line.trim().is_empty()));
     sections
+}
+
+/// Marks a cut at the end of `lines` if the last one is a title whose rows are missing, or a row that ends in the middle.
+fn end(lines: &mut Vec<String>) {
+    let is_filled = |line: &String| !line.trim().is_empty();
+    let mut filled = lines.iter().rev().filter(|line| is_filled(line));
+    let (Some(last), before) = (filled.next(), filled.next()) else {
+        return;
+    };
+    let before = before.map_or("", String::as_str);
+    let is_half = links::is_half_link(before, last) || links::is_half_route(before, last);
+    if is_half || ipvs::is_server(last) || rules::is_chain_line(last) {
+        if is_half {
+            lines.truncate(lines.iter().rposition(is_filled).unwrap_or_default());
+        }
+        lines.push("...".to_owned());
+    }
 }
 
 /// Returns the lines without the additions of chats, mails, pages and logs.

@@ -5,7 +5,10 @@ use std::net::IpAddr;
 
 use super::super::command::Iptables;
 use super::super::extras;
-use super::{Chain, Columns, Open, Rules, cut, hollow, is_complete, is_cut, push, table_of};
+use super::{
+    Chain, Columns, Open, Rules, cut, hollow, is_complete, is_cut, jump, lacks_chains, push,
+    table_of,
+};
 use crate::backend::iptables::model::NO_LINKS;
 use crate::net::Cidr;
 
@@ -101,7 +104,14 @@ impl Rules {
                 ));
                 continue;
             };
-            let is_whole = asked.is_none() && fragment.is_none() && is_complete(&table, &chains);
+            let is_all = asked.is_none() && fragment.is_none();
+            let is_whole = is_all && is_complete(&table, &chains);
+            if is_all
+                && lacks_chains(&chains)
+                && let Some(last) = chains.last_mut().filter(|chain| !ends(chain))
+            {
+                cut(last);
+            }
             self.add(&table, chains, is_whole);
         }
     }
@@ -139,6 +149,16 @@ impl Rules {
         let table = command.table.clone().unwrap_or_else(|| "filter".to_owned());
         self.add(&table, vec![chain], false);
     }
+}
+
+/// Returns whether the last rule of a chain is kube-proxy's last one.
+fn ends(chain: &Chain) -> bool {
+    let conditions = ["--probability", "-m recent"];
+    chain.rules.last().is_some_and(|rule| {
+        let is_endpoint = jump(rule).is_some_and(|to| to.starts_with("KUBE-SEP-"));
+        rule.contains("this must be the last rule in this chain")
+            || is_endpoint && !conditions.iter().any(|word| rule.contains(word))
+    })
 }
 
 /// Reads `Chain NAME (policy ACCEPT 5 packets, 300 bytes)` or `Chain NAME (2 references)`.

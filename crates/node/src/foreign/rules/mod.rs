@@ -18,14 +18,16 @@ use crate::net::{Family, Proto};
 
 use listing::address;
 pub(super) use listing::{is_chain_line, is_of_listing, starts_row};
-pub(super) use save::is_of_save;
+pub(super) use save::{begins_rule, is_of_save};
 
 /// Rules of one family and back end, as far as they are shown.
 #[derive(Clone, Debug, Default)]
 pub(in crate::foreign) struct Rules {
     tables: BTreeMap<String, Table>,
-    /// Whether a table that is not shown does not exist.
-    all_tables: bool,
+    /// Whether the listings are of all tables.
+    lists_all: bool,
+    /// Whether a listing is cut: the tables after it are unknown.
+    is_cut: bool,
     /// The parts that the listings lose.
     lost: BTreeSet<String>,
 }
@@ -124,22 +126,36 @@ pub fn is_target(name: &str) -> bool {
     ALL.contains(&name)
 }
 
-/// Returns whether a line marks a cut: an ellipsis, or the word of a viewer.
+/// Returns whether a line marks a cut: an ellipsis, or the word of a viewer or a writer, `(20 lines omitted)`.
 pub(in crate::foreign) fn is_cut(line: &str) -> bool {
-    let line = line.trim().trim_matches(['[', ']', '<', '>', '(', ')']);
-    matches!(
-        line,
-        "..."
-            | "…"
-            | "snip"
-            | "truncated"
-            | "narrowed"
-            | "END"
-            | "--More--"
-            | "omitted"
-            | ". . ."
-            | "...."
-    ) || line.starts_with("output omitted")
+    const WORDS: [&str; 7] = [
+        "snip",
+        "snipped",
+        "truncated",
+        "narrowed",
+        "omitted",
+        "skipped",
+        "elided",
+    ];
+    const LINES: [&str; 6] = ["END", "(END)", "and so on", "etc", "etc.", "and more"];
+    let text = line.trim();
+    let inside = text.trim_matches(|c: char| !c.is_alphanumeric());
+    if inside.is_empty() {
+        return is_dots(line);
+    }
+    let words = || inside.split(|c: char| !c.is_alphanumeric());
+    let is_short = words().count() < 7 && !text.contains([':', '=']);
+    LINES.contains(&text)
+        || text.starts_with("--More--")
+        || inside.starts_with("output omitted")
+        || is_short && text.starts_with("...")
+        || is_short && words().any(|word| WORDS.contains(&word.to_ascii_lowercase().as_str()))
+}
+
+/// Returns whether a line is an ellipsis.
+pub(in crate::foreign) fn is_dots(line: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric();
+    !line.contains(is_word) && (line.contains('\u{2026}') || line.matches('.').count() > 2)
 }
 
 impl Rules {
@@ -171,6 +187,12 @@ impl Rules {
         }
         of.is_whole |= is_whole;
         for mut chain in chains {
+            // The last endpoint of a Service has no probability.
+            let last = chain.rules.last();
+            let is_short = last.is_some_and(|rule| rule.contains("--probability"));
+            if !is_whole && is_short && chain.is_whole && chain.name.starts_with("KUBE-SV") {
+                cut(&mut chain);
+            }
             let Some(at) = of.chains.iter().position(|old| old.name == chain.name) else {
                 of.chains.push(chain);
                 continue;
@@ -325,6 +347,13 @@ impl Rules {
         })
     }
 
+    /// Returns whether a table that is not shown does not exist.
+    fn are_all(&self) -> bool {
+        // kube-proxy has rules in both.
+        let is_short = self.has_kube_proxy() && !self.tables.contains_key("filter");
+        self.lists_all && !self.is_cut && !is_short
+    }
+
     /// Returns the tables that are shown.
     pub(in crate::foreign) fn names(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().map(String::as_str)
@@ -365,8 +394,9 @@ impl Rules {
             .into_iter()
             .filter(|name| !self.tables.contains_key(*name))
             .collect();
-        let is_part = whole.len() < self.tables.len() || !self.all_tables;
-        if !self.all_tables && !absent.is_empty() {
+        let all_tables = self.are_all();
+        let is_part = whole.len() < self.tables.len() || !all_tables;
+        if !all_tables && !absent.is_empty() {
             let noun = if absent.len() == 1 { "table" } else { "tables" };
             let verb = if absent.len() == 1 { "is" } else { "are" };
             missing.insert(
@@ -375,7 +405,7 @@ impl Rules {
             );
         }
         if is_part {
-            let all = if self.all_tables {
+            let all = if all_tables {
                 let rest = usual
                     .iter()
                     .chain(&["security"])
@@ -468,7 +498,8 @@ fn is_name(name: &str) -> bool {
 
 /// Returns the table of `chains`: the command's, or the one that they show.
 fn table_of(command: Option<&Iptables>, chains: &[Chain]) -> Option<String> {
-    if let Some(command) = command {
+    // Without the titles of its tables, a save is of any.
+    if let Some(command) = command.filter(|command| !command.saves || command.table.is_some()) {
         let table = command.table.as_deref();
         return Some(table.unwrap_or("filter").to_owned());
     }
@@ -536,13 +567,15 @@ fn is_complete(table: &str, chains: &[Chain]) -> bool {
     let has = |name: &str| chains.iter().any(|chain| chain.name == name);
     let built_in = BUILT_IN.iter().find(|(name, _)| *name == table);
     let all_built_in = built_in.is_some_and(|(_, names)| names.iter().all(|name| has(name)));
-    let jumps = chains
-        .iter()
-        .flat_map(|chain| &chain.rules)
-        .filter_map(|rule| jump(rule));
-    all_built_in
-        && jumps.into_iter().all(|to| is_target(to) || has(to))
-        && chains.iter().all(|chain| chain.is_whole)
+    all_built_in && !lacks_chains(chains) && chains.iter().all(|chain| chain.is_whole)
+}
+
+/// Returns whether rules of `chains` jump to others.
+fn lacks_chains(chains: &[Chain]) -> bool {
+    let has = |name: &str| chains.iter().any(|chain| chain.name == name);
+    let rules = chains.iter().flat_map(|chain| &chain.rules);
+    let mut jumps = rules.filter_map(|rule| jump(rule));
+    jumps.any(|to| !is_target(to) && !has(to))
 }
 
 /// Returns the family of lines of rules, as far as their addresses show it.
