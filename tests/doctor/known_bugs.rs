@@ -390,7 +390,8 @@ fn the_fix_names_the_version_and_the_thread() {
 
 #[test]
 fn every_known_bug_has_a_case() {
-    let table = std::fs::read_to_string(root().join("crates/judge/src/check/bugs/known.rs")).unwrap();
+    let table =
+        std::fs::read_to_string(root().join("crates/judge/src/check/bugs/known.rs")).unwrap();
     let keys = table.split("key: \"").skip(1);
     let keys: BTreeSet<_> = keys.map(|rest| rest.split('"').next().unwrap()).collect();
     assert_eq!(keys, CASES.iter().map(|case| case.key).collect());

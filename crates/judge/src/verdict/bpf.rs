@@ -46,7 +46,9 @@ impl Judge<'_> {
     ) -> Fault {
         // Its own rules lead packets of NodePorts to cluster IPs, which Open vSwitch translates.
         if matches!(fault, Fault::Untranslated { .. })
-            && let Some(name) = self.node.open_vswitch_proxy(question.flow.entry == Entry::Pod)
+            && let Some(name) = self
+                .node
+                .open_vswitch_proxy(question.flow.entry == Entry::Pod)
         {
             return by_switch(name);
         }
@@ -80,7 +82,13 @@ impl Judge<'_> {
         let flow = question.flow;
         let is_asked = flow.entry == Entry::Pod && self.places.service(flow.destination).is_some();
         let name = self.node.open_vswitch_proxy(true).filter(|_| is_asked)?;
-        Some(by_switch(name))
+        let links = &self.node.links().ok()?.all;
+        let is_switch = |name: &String| {
+            let mut all = links.iter();
+            all.any(|link| link.name == *name && link.kind == "openvswitch")
+        };
+        let mut ports = links.iter().filter_map(|link| link.master.as_ref());
+        ports.any(is_switch).then(|| by_switch(name))
     }
 
     /// Returns the doubt about a fault that a program at a link may prevent: it translates packets before the rules, or instead

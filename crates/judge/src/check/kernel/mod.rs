@@ -1,9 +1,9 @@
 //! KM: the kernel and its modules.
 
 mod ipvs;
-mod release;
 mod loading;
 mod modules;
+mod release;
 
 use super::Check;
 
