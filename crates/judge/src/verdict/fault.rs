@@ -264,6 +264,13 @@ pub enum Odd {
         /// The rule that leads packets to pods past it.
         bypass: Option<Box<PolicyRule>>,
     },
+    /// A tunnel has a route there, too.
+    Tunnel {
+        /// The tunnel.
+        link: String,
+    },
+    /// No route leads to the pods of any other Node, although these are in a network of this node and routes are made here.
+    NoRoutes,
     /// Another table than main, which has a route by that node's address, leads there first.
     OtherTable {
         /// The table.
@@ -308,6 +315,10 @@ impl OddWay {
                 "routing policy rule {} ({rule}) leads them past the route by that address",
                 rule.priority
             ),
+            Odd::Tunnel { link } => format!("tunnel {link} has a route to them"),
+            Odd::NoRoutes => {
+                "no route leads to the pods of other nodes, so that a router would have to lead them back into this network".to_owned()
+            }
             Odd::OtherTable { table } => {
                 format!("table {table}, which comes before main, leads them by another link")
             }

@@ -106,6 +106,7 @@ impl Judge<'_> {
             .or_else(|| inside.has_source(outcome.source))
             .or_else(|| self.beside(&inside, question.flow, outcome.leaves_by()))
             .or_else(strayed)
+            .or_else(|| self.gatewayless(&inside, outcome.source))
             .or_else(|| self.other_gateway(&inside, outcome.source));
         self.insides.known.borrow_mut().insert(asked, found.clone());
         found
@@ -298,10 +299,14 @@ impl Judge<'_> {
         })))
     }
 
-    /// Returns the fault of packets to an address of a Service that the pod looks for on its own link, which leads to a bridge or a link of
-    /// the node: neither the node nor a machine there has it, and the node does not answer for others.
+    /// Returns the fault of packets to an address of a Service, or of a pod of another node, that the pod looks for on its own link, which
+    /// leads to a bridge or a link of the node: neither the node nor a machine there has it, and the node does not answer for others.
     fn gatewayless(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
-        self.places.service(to)?;
+        let is_away = || self.peers().with_pod(to).is_some() && self.places.own(to).is_none();
+        let is_here = || self.places.is_pod_here(to) == Some(true);
+        if self.places.service(to).is_none() && (!is_away() || is_here()) {
+            return None;
+        }
         let (next, link) = inside.next_hop(to)?;
         let own = inside.own_link().filter(|own| own.name == link)?;
         let far = self.far_end(own).filter(|far_end| far_end.kind == "veth")?;

@@ -245,7 +245,11 @@ impl<'n> Judge<'n> {
         let is_open = fault.fate() == Fate::Unknown;
         let lacks =
             |port: &&Port| lacks_endpoints(self.node, port, Family::of(question.flow.destination));
-        match question.port.filter(lacks) {
+        match question
+            .port
+            .filter(|port| port.left_to.is_none())
+            .filter(lacks)
+        {
             // Whatever is unknown, it leads to no endpoint.
             Some(_) if is_open => Some(Fault::NoEndpoints),
             _ => Some(fault),

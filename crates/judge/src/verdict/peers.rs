@@ -185,7 +185,17 @@ impl Judge<'_> {
         if let Some(odd) = self.odd_way(addr, name, device, gateway) {
             return self.missing_way(address, name, (device, gateway), odd);
         }
-        let length = peers.lengths[usize::from(family == Family::V6)]?;
+        let Some(length) = peers.lengths[usize::from(family == Family::V6)] else {
+            let is_odd =
+                self.goes_by_default(addr) && self.is_next_to(by) && self.has_lost_routes(family);
+            let odd = OddWay {
+                why: Odd::NoRoutes,
+                hider: None,
+            };
+            return is_odd
+                .then(|| self.missing_way(address, name, (device, gateway), odd))
+                .flatten();
+        };
         let is_open = |gateway| {
             gateway != by
                 && (peers.gateways.contains(&gateway) || self.is_other_in_network(gateway, by))
@@ -290,6 +300,17 @@ impl Judge<'_> {
         is_odd.then_some(Odd::Outside { ranges })
     }
 
+    /// Returns whether routes to the pods of other nodes would be there if they were not lost: those of the other family are, or BIRD has
+    /// made the route of this node's own block alone.
+    fn has_lost_routes(&self, family: Family) -> bool {
+        let routes = self.node.routes().map_or(&[][..], |all| all.all.as_slice());
+        let by_bird = |route: &&Route| route.family == family && route.daemon() == Some("bird");
+        let mut all = routes.iter().filter(by_bird).peekable();
+        let other = usize::from(family == Family::V4);
+        self.peers().lengths[other].is_some()
+            || all.peek().is_some() && all.all(|route| route.kind == "blackhole")
+    }
+
     /// Returns whether only a default route leads to `addr`.
     fn goes_by_default(&self, addr: IpAddr) -> bool {
         let route = self.router.found(Lookup::to(Asked::new(addr, None)));
@@ -351,8 +372,13 @@ impl Judge<'_> {
         let is_other = link.is_tunnel() && link.kind != "wireguard";
         let of_table = || {
             let table = &hider.as_ref().filter(|_| is_other)?.table;
-            (!matches!(table.as_str(), "main" | "254")).then(|| Odd::OtherTable {
-                table: table.clone(),
+            Some(match table.as_str() {
+                "main" | "254" => Odd::Tunnel {
+                    link: device.to_owned(),
+                },
+                table => Odd::OtherTable {
+                    table: table.to_owned(),
+                },
             })
         };
         let why = end.or_else(left).or_else(of_table)?;

@@ -940,6 +940,14 @@ fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Fix {
             ..
         } => bypass_fix(bypass),
         Odd::Rule { rule, bypass: None } => diversion_fix(rule.removal(), None),
+        Odd::Tunnel { link } => Fix::on_node(
+            "Find out what made the route by the tunnel, and let it leave out the ranges of this cluster's pods.",
+            format!("ip route show dev {link}"),
+        ),
+        Odd::NoRoutes => Fix::said(
+            "If no router knows the ranges of pods, repair what sets the routes on this node: the network plugin's agent, or the \
+             configuration of the network.",
+        ),
         Odd::OtherTable { table } => Fix::on_node(
             "Find out what fills the table, and let it leave the ranges of this cluster's pods to table main.",
             format!("ip route show table {table}"),

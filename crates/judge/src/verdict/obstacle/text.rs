@@ -115,8 +115,8 @@ impl fmt::Display for Obstacle {
                 pod, link, route, ..
             } => write!(
                 f,
-                "pod {pod} looks for addresses of Services on its own link {link}, where no machine has them: its route to {route} has no \
-                 gateway, so the packets never reach the node"
+                "pod {pod} looks for addresses in {route} on its own link {link}, where no machine has them: that route has no gateway, so \
+                 the packets never reach the node"
             ),
             Self::Beside {
                 pod,
