@@ -6,7 +6,7 @@ use super::judge::{Judge, Question};
 use super::{Fault, Missing, sysctl_of};
 use crate::trace::Entry;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::cluster::{DaemonSet, Pod, PodSpec};
+use kpx_node::cluster::{DaemonSet, Pod, PodSpec, Service};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Address;
 
@@ -83,16 +83,36 @@ fn is_announced(node: &NodeSnapshot<'_>) -> Option<bool> {
 }
 
 impl Judge<'_> {
-    /// Returns the doubt about a packet from outside to an address of a Service in a network of this node, if nothing is known to answer
-    /// for it there.
+    /// Returns the doubt about a packet from outside to an address of a Service in a network of this node, if it is known that nothing
+    /// announces it: what could do so is told not to, or the address is on kube-ipvs0 alone and this node answers for no such address.
     pub(super) fn unannounced(&self, question: Question<'_>) -> Option<Fault> {
         let flow = question.flow;
         let address = flow.destination;
-        if flow.entry != Entry::Outside
-            || self.places.service(address).is_none()
-            || self.places.is_cluster_ip(address)
-            || self.node_of(address).is_some()
-        {
+        if flow.entry != Entry::Outside || self.places.service(address).is_none() {
+            return None;
+        }
+        let missing = self.silence(address)?;
+        let is_told = matches!(&missing, Missing::Unannounced { why: Some(_), .. });
+        let mut all = self.node.addresses().into_iter().flat_map(|all| &all.all);
+        let is_on_dummy = all.any(|at| at.addr.addr == address);
+        (is_told || is_on_dummy).then_some(Fault::Unknown(missing))
+    }
+
+    /// Returns a note for each address of `service` in a network of this node for which nothing is known to answer there.
+    pub(crate) fn unannounced_addresses(&self, service: &Service) -> Vec<String> {
+        let ingress = service.status.load_balancer.ingress.iter();
+        let ingress = ingress.filter(|ingress| ingress.ip_mode.as_deref() != Some("Proxy"));
+        let balancers = ingress.filter_map(|ingress| ingress.ip.as_deref());
+        let others = service.spec.external_ips.iter().map(String::as_str);
+        let addresses = balancers.chain(others).filter_map(|text| text.parse().ok());
+        let unknown = addresses.filter_map(|address| self.silence(address));
+        unknown.map(|missing| missing.to_string()).collect()
+    }
+
+    /// Returns that nothing is known to answer for `address` in a network of this node; `None` if something may, or if the address is in
+    /// no such network.
+    fn silence(&self, address: IpAddr) -> Option<Missing> {
+        if self.places.is_cluster_ip(address) || self.node_of(address).is_some() {
             return None;
         }
         let all = &self.node.addresses().ok()?.all;
@@ -102,14 +122,9 @@ impl Judge<'_> {
         if own.any(|at| at.addr.addr == address) || self.answers(network, address) {
             return None;
         }
-        let left_out = all_left_out(self.node);
-        if left_out.is_none() && is_announced(self.node) != Some(false) {
-            return None;
-        }
-        Some(Fault::Unknown(Missing::Unannounced {
-            address,
-            why: left_out,
-        }))
+        let why = all_left_out(self.node);
+        let is_silent = why.is_some() || is_announced(self.node) == Some(false);
+        is_silent.then_some(Missing::Unannounced { address, why })
     }
 
     /// Returns whether this node answers on the link of `network` for `address`, which no link with a network has: for IPv4, the kernel

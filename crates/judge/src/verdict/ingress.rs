@@ -321,7 +321,7 @@ impl Judge<'_> {
     }
 
     /// Returns `flow` with the link by which it comes in from outside, where its replies leave by another one.
-    pub(super) fn from_outside(&self, mut flow: Flow) -> Flow {
+    pub(super) fn entering(&self, mut flow: Flow) -> Flow {
         if flow.carried.input.is_none()
             && let (Some(link), Some(client)) = (self.wire_of(&flow), flow.source)
             && self.way_to(client).is_some_and(|(back, _)| back != link)

@@ -157,7 +157,7 @@ impl Judge<'_> {
     /// which it comes in.
     pub fn as_sent(&self, flow: Flow) -> Flow {
         if flow.entry == Entry::Outside {
-            return self.from_outside(flow);
+            return self.entering(flow);
         }
         let client = flow.source.filter(|_| flow.entry == Entry::Pod);
         let Some((client, network)) = client.and_then(|client| {

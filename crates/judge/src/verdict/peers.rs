@@ -402,7 +402,8 @@ impl Judge<'_> {
             return None;
         };
         let is_usual = *usual == *device && to == gateway;
-        if is_usual || to != Some(by) && !self.is_tunnel(&usual) {
+        // Network plugins lead packets into tunnels by rules of their own.
+        if is_usual || self.is_tunnel(device) || to != Some(by) && !self.is_tunnel(&usual) {
             return None;
         }
         let mut routes = self.node.routes().ok()?.all.iter();

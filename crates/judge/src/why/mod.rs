@@ -396,6 +396,12 @@ impl<'n> Look<'n> {
             let at = self.at_service(service, name.clone());
             answer.causes.push(Broken::new(cause, Degree::Suspect, at));
         }
+        let mut paths = answer.paths.iter();
+        if found.at == AskedAt::All && paths.all(|path| path.fate != Fate::Unknown) {
+            answer
+                .notes
+                .extend(self.judge.unannounced_addresses(service));
+        }
         let subject = match ports.as_slice() {
             [only] => only.name.to_string(),
             _ => name,

@@ -659,16 +659,14 @@ const LONGEST_GAP: usize = 32;
 /// Returns whether `lines` of rules begin with a gap: words in place of rules that were cut out, or a row that ends in the middle.
 fn is_gap(lines: &[String]) -> bool {
     let next = (0..lines.len().min(LONGEST_GAP)).find(|at| begins(&lines[*at..]).is_some());
-    match next.map(|at| lines[at].as_str()) {
-        Some(next) => rules::begins_rule(next) || next.trim() == "COMMIT",
-        None => {
-            let (first, rest) = lines
-                .split_first()
-                .map_or(("", lines), |(first, rest)| (first.trim(), rest));
-            rest.iter().all(|line| line.trim().is_empty())
-                && (["-", "-A"].contains(&first) || first.starts_with([':', '[']))
-        }
+    if let Some(next) = next.map(|at| lines[at].as_str()) {
+        return rules::begins_rule(next) || next.trim() == "COMMIT";
     }
+    let (first, rest) = lines
+        .split_first()
+        .map_or(("", lines), |(first, rest)| (first.trim(), rest));
+    rest.iter().all(|line| line.trim().is_empty())
+        && (["-", "-A"].contains(&first) || first.starts_with([':', '[']))
 }
 
 /// Returns whether JSON begins with `line`.

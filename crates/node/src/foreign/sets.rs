@@ -130,7 +130,7 @@ impl Sets {
                 found[of].members.get_or_insert_default().extend(member);
             } else if let Some(set) = found.last_mut() {
                 if let Some(kind) = text.strip_prefix("Type:") {
-                    set.head = kind.trim().to_owned();
+                    kind.trim().clone_into(&mut set.head);
                 } else if let Some(header) = text.strip_prefix("Header:") {
                     let _ = write!(set.head, " {}", header.trim());
                 } else if let Some(count) = text.strip_prefix("Number of entries:") {

@@ -23,8 +23,11 @@ pub(crate) struct WhyOfNodes {
     pub answers: Vec<Answered>,
     /// By the fate and the sentences: the fix of each sentence, and the nodes.
     #[serde(skip)]
-    found: BTreeMap<(Reverse<Fate>, Vec<String>), (Vec<Option<Fix>>, Nodes)>,
+    found: BTreeMap<Told, (Vec<Option<Fix>>, Nodes)>,
 }
+
+/// The fate of the connections, and the sentences of an answer.
+type Told = (Reverse<Fate>, Vec<String>);
 
 /// An answer, and the nodes that give it.
 #[derive(Debug, Serialize)]

@@ -301,7 +301,7 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
     }
     if !seen.is_empty() {
         let message = "another service proxy runs next to kube-proxy";
-        let mut ebpf = facts.node.ebpf().into_iter();
+        let mut ebpf = facts.node.ebpf().iter();
         let living = ebpf.find(|of| of.is_alive() == Ok(true));
         let name = living.map_or_else(|| "kube-router".to_owned(), |of| of.proxy.to_string());
         let about = Subject::software(name);

@@ -370,7 +370,7 @@ impl<'a> Walker<'_, 'a, '_> {
                             .rsplit_once(':')
                             .and_then(|(_, port)| port.parse().ok())
                             .is_some_and(|port| {
-                                opening::lacks_proxy(port, &branch.packet, &at.context.router)
+                                opening::lacks_proxy(port, &branch.packet, at.context.router)
                             }) =>
                     {
                         vec![Next::Over(branch)]

@@ -16,17 +16,29 @@ struct Open {
     has_head: bool,
     /// Whether the rules are not in the order of the declarations.
     is_mixed: bool,
-    /// Whether lines are missing since the last rule.
-    is_cut: bool,
-    /// Whether lines are missing anywhere.
-    has_cut: bool,
+    /// Where lines are missing.
+    cut: Cut,
+}
+
+/// Where lines are missing, as far as a listing is read.
+#[derive(Clone, Copy, Default, Eq, PartialEq)]
+enum Cut {
+    /// Nowhere.
+    #[default]
+    None,
+    /// Before the last rule.
+    Earlier,
+    /// After the last rule.
+    Now,
 }
 
 impl Open {
     fn declare(&mut self, chain: Chain) {
         self.has_head = true;
         // A cut between declarations hides chains, and no rules of the others.
-        self.is_cut &= self.last.is_some();
+        if self.cut == Cut::Now && self.last.is_none() {
+            self.cut = Cut::Earlier;
+        }
         if !self.chains.iter().any(|known| known.name == chain.name) {
             self.chains.push(chain);
         }
@@ -44,8 +56,11 @@ impl Open {
             self.chains.len() - 1
         });
         self.is_mixed |= known.is_none() || self.last.is_some_and(|last| at < last);
-        if std::mem::take(&mut self.is_cut) && self.last != Some(at) {
-            self.skip(Some(at));
+        if self.cut == Cut::Now {
+            self.cut = Cut::Earlier;
+            if self.last != Some(at) {
+                self.skip(Some(at));
+            }
         }
         self.last = Some(at);
         at
@@ -53,8 +68,8 @@ impl Open {
 
     /// Marks that lines are missing after the last rule.
     fn cut(&mut self) {
-        self.has_cut = true;
-        if !std::mem::replace(&mut self.is_cut, true)
+        let before = std::mem::replace(&mut self.cut, Cut::Now);
+        if before != Cut::Now
             && let Some(last) = self.last
         {
             cut(&mut self.chains[last]);
@@ -87,7 +102,7 @@ impl Open {
             });
         let rest = &self.chains[self.last.map_or(0, |last| last + 1)..];
         let lacks = rest.iter().any(|chain| is_filled(&chain.name));
-        if let Some(last) = self.last.filter(|_| is_half && !self.is_cut) {
+        if let Some(last) = self.last.filter(|_| is_half && self.cut != Cut::Now) {
             self.chains[last].rules.pop();
         }
         if is_half || lacks || self.name.is_some() {
@@ -184,14 +199,14 @@ impl Rules {
         if !is_closed {
             open.end();
         }
-        if open.is_cut {
+        if open.cut == Cut::Now {
             open.skip(None);
         }
+        let has_cut = open.cut != Cut::None;
         let Open {
             name,
             mut chains,
             has_head,
-            has_cut,
             ..
         } = open;
         let is_named = name.is_some();

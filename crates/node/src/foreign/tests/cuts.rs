@@ -187,8 +187,8 @@ fn names(text: &str, item: Item, command: &str) -> (Vec<String>, String) {
     let evidence = evidence(text);
     let missing = evidence.missing_part(item).unwrap_or_default().to_owned();
     let lines = evidence.text(item).unwrap_or_default().lines();
-    let named = lines.filter(|line| line.starts_with(command));
-    let names = named.filter_map(|line| {
+    let of_command = lines.filter(|line| line.starts_with(command));
+    let names = of_command.filter_map(|line| {
         line.split_whitespace()
             .find(|word| word.contains(['.', 'S']))
     });
