@@ -372,14 +372,15 @@ impl Judge<'_> {
         let is_other = link.is_tunnel() && link.kind != "wireguard";
         let of_table = || {
             let table = &hider.as_ref().filter(|_| is_other)?.table;
-            Some(match table.as_str() {
-                "main" | "254" => Odd::Tunnel {
+            match table.as_str() {
+                // A VPN, as far as is known; the end of other tunnels is judged above.
+                "main" | "254" => (link.kind == "tun").then(|| Odd::Tunnel {
                     link: device.to_owned(),
-                },
-                table => Odd::OtherTable {
+                }),
+                table => Some(Odd::OtherTable {
                     table: table.to_owned(),
-                },
-            })
+                }),
+            }
         };
         let why = end.or_else(left).or_else(of_table)?;
         Some(OddWay { why, hider })

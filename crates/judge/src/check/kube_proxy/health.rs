@@ -2,7 +2,8 @@
 
 use super::silence::{edit_of, proxy_sets, silent};
 use crate::check::core::{
-    Collector, MODE, OBSERVED, family_or_proxy, leaving, proxy_metrics, queued, syncs_slower_than,
+    Collector, MODE, OBSERVED, REPLACEMENT, family_or_proxy, leaving, proxy_metrics, queued,
+    syncs_slower_than,
 };
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, Severity, Subject, Text,
@@ -93,8 +94,10 @@ pub(super) const CHECKS: &[Check] = &[
                 Item::ConfigMaps,
                 Item::EndpointSlices,
                 Item::Sockets,
+                Item::ProxyLog,
             ],
             OBSERVED,
+            REPLACEMENT,
         ],
         caused_by: &[
             Because::Absence("KP21"),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use crate::bridge::{Held, TABLE};
-use crate::check::core::{Collector, services_at};
+use crate::check::core::{Collector, NFT, services_at};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict, When,
 };
@@ -75,7 +75,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &[
             "a coordinator of kpx 0.1 that was killed left bridges behind: after two rollouts 12,560 of 29,225 connections failed",
         ],
-        needs: &[&[Item::Nft, Item::Routes, Item::Migration, Item::Services]],
+        needs: &[NFT, &[Item::Routes, Item::Migration, Item::Services]],
         caused_by: &[],
         run: bridge,
     },
