@@ -84,7 +84,7 @@ fn is_announced(node: &NodeSnapshot<'_>) -> Option<bool> {
 
 impl Judge<'_> {
     /// Returns the doubt about a packet from outside to an address of a Service in a network of this node, if it is known that nothing
-    /// announces it: what could do so is told not to, or the address is on kube-ipvs0 alone and this node answers for no such address.
+    /// announces it: what could do so excludes it, or the address is on kube-ipvs0 alone and this node answers for no such address.
     pub(super) fn unannounced(&self, question: Question<'_>) -> Option<Fault> {
         let flow = question.flow;
         let address = flow.destination;
