@@ -261,11 +261,13 @@ fn pod(name: &str, addr: &str) -> Value {
     })
 }
 
-fn node(name: &str, addr: &str, pods: &str) -> Value {
+fn node(name: &str, addrs: &[&str], pods: &str) -> Value {
+    let internal = |addr: &&str| json!({"type": "InternalIP", "address": addr});
+    let addresses: Vec<Value> = addrs.iter().map(internal).collect();
     json!({
         "metadata": {"name": name},
         "spec": {"podCIDR": pods, "podCIDRs": [pods]},
-        "status": {"addresses": [{"type": "InternalIP", "address": addr}]},
+        "status": {"addresses": addresses},
     })
 }
 
@@ -296,8 +298,8 @@ fn objects() -> Evidence {
         (
             Item::Nodes,
             vec![
-                node("node1", "10.0.2.15", "10.244.1.0/24"),
-                node("node2", "10.0.2.16", "10.244.2.0/24"),
+                node("node1", &["10.0.2.15", "10.0.3.15"], "10.244.1.0/24"),
+                node("node2", &["10.0.2.16", "10.0.3.16"], "10.244.2.0/24"),
             ],
         ),
     ];

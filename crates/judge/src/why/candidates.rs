@@ -7,13 +7,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Look;
 use super::endpoints;
-use crate::check::{Fix, bypass_fix, diversion_fix};
-use crate::diff::{self, Change, ChangeKind, Object};
+use crate::check::{self, Fix, bypass_fix, diversion_fix};
+use crate::diff::{self, Change, ChangeKind, Delta, Object, RuleNumber};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
 use crate::verdict::{
     Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, REPLY_PORT, is_local,
 };
+use kpx_node::backend::iptables::model::{Chain, Rule};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::backend::{Mode, nftables};
 use kpx_node::cluster::Service;
@@ -86,6 +87,7 @@ impl Look<'_> {
     pub(super) fn candidates(&self, service: &Service, port: &Port, cell: &Cell) -> Vec<Candidate> {
         let faults = cell.verdict.faults();
         let mut programmed = Self::drift(port, self.compared(), Family::of(cell.flow.destination));
+        programmed.extend(self.bare_rules(Family::of(cell.flow.destination)));
         programmed.extend(self.edits(service, port, cell, &faults));
         self.on_the_way(cell, programmed)
     }
@@ -231,6 +233,43 @@ impl Look<'_> {
             }
         }
         found
+    }
+
+    /// Returns the rules that lost their conditions, where the rules cannot be compared with the desired state.
+    fn bare_rules(&self, family: Family) -> Vec<Candidate> {
+        let saved = self.node.saved(IptablesBackend::InUse, family);
+        let (Ok(saved), Err(_)) = (saved, &self.diff) else {
+            return Vec::new();
+        };
+        let chains = ["KUBE-FIREWALL", "KUBE-FORWARD"].into_iter();
+        let chains = chains.filter_map(|name| saved.chain("filter", name).ok()?);
+        let rules = chains.flat_map(|chain| {
+            let rules = chain.rules.iter().enumerate();
+            rules.map(move |rule| (chain, rule))
+        });
+        let bare = rules.filter(|(chain, (_, rule))| {
+            check::lost_conditions(family, &chain.name, rule).is_some()
+        });
+        let candidate = |(chain, (at, rule)): (&Chain<'_>, (usize, &Rule<'_>))| {
+            let change = Change {
+                family: Some(family),
+                service: None,
+                object: Object::IptablesRule {
+                    table: "filter".to_owned(),
+                    chain: chain.name.to_string(),
+                    at: RuleNumber {
+                        number: at,
+                        moved_to: None,
+                    },
+                    rule: Delta::Extra(Box::new(rule.owned())),
+                },
+            };
+            Candidate {
+                what: What::Rules,
+                repairs: vec![Repair::Program(Box::new(change))],
+            }
+        };
+        bare.map(candidate).collect()
     }
 
     /// Returns what differs from the desired state.
