@@ -39,7 +39,7 @@ async fn settings_of_links_decide_what_comes_in() {
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
 async fn the_way_back_decides_what_comes_in() {
-    let network = Network::new();
+    let mut network = Network::new();
     let route = "ip route add 10.244.1.5/32 via 10.0.2.16 dev eth0";
     let words = ["route to 10.244.1.5/32 by eth0 via 10.0.2.16 leads elsewhere"];
     network.fails("a route back", route, FAR, &words).await;
@@ -58,6 +58,15 @@ async fn the_way_back_decides_what_comes_in() {
          ip route add 10.244.2.0/24 via 10.0.3.16 dev eth1 table 100\n\
          ip route add 10.244.1.5 dev cni0 table 100\n",
     );
+    // By a gateway that no Node has, the packets might end anywhere.
+    let answer = network.why(FAR).await;
+    assert_eq!(
+        fate(&answer, Client::Pod),
+        Fate::Unknown,
+        "{}",
+        answer.sentence
+    );
+    network.announce_both();
     network.agree("a marked way").await;
     network.shell("sysctl -q -w net.ipv4.conf.eth1.rp_filter=1");
     network.agree("a marked way with a filter").await;

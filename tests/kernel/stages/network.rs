@@ -112,6 +112,16 @@ impl Network {
         self.objects.insert(Item::Pods, Ok(list(&all)));
     }
 
+    /// Gives the Node of the other machine its address by eth1, too.
+    pub(super) fn announce_both(&mut self) {
+        let both = &["10.0.2.16", "10.0.3.16"];
+        let nodes = [
+            node("node1", &["10.0.2.15"], "10.244.1.0/24"),
+            node("node2", both, "10.244.2.0/24"),
+        ];
+        self.objects.insert(Item::Nodes, Ok(list(&nodes)));
+    }
+
     /// Runs a command line of a shell on the node.
     pub(super) fn shell(&self, line: &str) {
         self.node.feed("sh -e", line);
@@ -298,8 +308,8 @@ fn objects() -> Evidence {
         (
             Item::Nodes,
             vec![
-                node("node1", &["10.0.2.15", "10.0.3.15"], "10.244.1.0/24"),
-                node("node2", &["10.0.2.16", "10.0.3.16"], "10.244.2.0/24"),
+                node("node1", &["10.0.2.15"], "10.244.1.0/24"),
+                node("node2", &["10.0.2.16"], "10.244.2.0/24"),
             ],
         ),
     ];

@@ -148,7 +148,10 @@ impl Judge<'_> {
         let family = Family::of(addr);
         let peers = self.peers();
         let peer = peers.by_name.get(name)?;
-        let by = peers.address(name, family)?;
+        // Each address of the Node leads to it.
+        let by = gateway
+            .filter(|gateway| peer.addrs.contains(gateway))
+            .or_else(|| peers.address(name, family))?;
         if by == addr {
             return None;
         }
