@@ -469,6 +469,11 @@ impl Judge<'_> {
         let judged = outcomes.iter().map(|outcome| {
             let here = self
                 .other_end(&arrival, outcome)
+                .or_else(|| {
+                    let is_carried = arrival.tunnel.is_some();
+                    let family = Family::of(question.flow.destination);
+                    self.home_gone_of(self.places.object()?, family, is_carried)
+                })
                 .or_else(|| self.fault(question, outcome));
             let here = here
                 .or_else(|| self.unheard(question, outcome))

@@ -480,13 +480,35 @@ impl Judge<'_> {
         match home {
             Some(home) => Entered {
                 link: Some(Rc::from(home)),
-                astray: Some(self.led_astray(source, home, route)),
+                astray: (!self.comes_home(source, home))
+                    .then(|| self.led_astray(source, home, route)),
             },
             None => Entered {
                 link: devices.first().copied().map(Rc::from),
                 astray: None,
             },
         }
+    }
+
+    /// Returns whether packets to `pod` that come in by a certain link reach it by the link `home`: AWS leads those to pods with
+    /// security groups by a table of the interface by which they come in.
+    fn comes_home(&self, pod: IpAddr, home: &str) -> bool {
+        let (Ok(rules), Ok(routes)) = (self.node.rules(), self.node.routes()) else {
+            return false;
+        };
+        let by_link = rules.all.iter().filter(|rule| {
+            let other = rule.iif.as_deref().filter(|iif| !["lo", home].contains(iif));
+            rule.family == Family::of(pod) && rule.action.is_empty() && other.is_some()
+        });
+        let mut tables = by_link.filter_map(|rule| rule.table.as_ref());
+        tables.any(|table| {
+            let mut routes = routes.all.iter();
+            routes.any(|route| {
+                route.table == *table
+                    && route.destination == Cidr::host(pod)
+                    && route.devices().contains(&home)
+            })
+        })
     }
 
     /// Returns why packets to `pod`, which is behind the link called `home`, take `route`: with a link that is down, and with the

@@ -350,7 +350,7 @@ impl<'n> Judge<'n> {
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
-        let asked: [&dyn Fn() -> Option<Fault>; 24] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 25] = [
             &|| self.kept_by_route(outcome),
             &|| self.ingress(question, outcome),
             &|| self.hidden_route(question, outcome),
@@ -370,6 +370,7 @@ impl<'n> Judge<'n> {
             &|| self.stray_reply(question, outcome),
             &|| self.reply_at_links(question, outcome),
             &|| self.stopped_tunnel(question, outcome),
+            &|| self.into_tunnel(outcome),
             &|| self.home_gone(outcome),
             &|| self.off_tunnel(outcome),
             &|| self.same_tunnel_end(outcome),

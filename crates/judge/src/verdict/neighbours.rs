@@ -62,6 +62,20 @@ impl Judge<'_> {
         })))
     }
 
+    /// Returns the fault of packets whose next hop is `address` on `link`, if it does not answer.
+    pub(super) fn silent_neighbour(&self, address: IpAddr, link: &str) -> Option<Fault> {
+        let entry = self.node.neighbour_table().ok()?.on(address, link)?;
+        entry.failed.then(|| {
+            Fault::Obstacle(Box::new(Obstacle::Unanswered {
+                address,
+                link: link.to_owned(),
+                inside: None,
+                silent: self.silent_at(address),
+                there: None,
+            }))
+        })
+    }
+
     /// Returns the Node with `address`, if its kubelet does not report.
     fn silent_at(&self, address: IpAddr) -> Option<String> {
         let nodes = self.node.nodes().ok()?;

@@ -85,6 +85,17 @@ pub enum Obstacle {
         /// The routing policy rule that leads to its table.
         rule: Option<Box<PolicyRule>>,
     },
+    /// A route leads packets into a tunnel that is for packets to pods alone.
+    IntoTunnel {
+        /// The tunnel's link.
+        link: String,
+        /// The destination.
+        to: IpAddr,
+        /// The Node to which they are the tunnel's own packets; `None` for other packets.
+        node: Option<String>,
+        /// The route.
+        route: Box<Route>,
+    },
     /// The ports of a bridge are isolated from each other.
     Isolated {
         /// The bridge.
@@ -570,11 +581,21 @@ pub enum TunnelState {
     /// The node does not have it.
     Missing,
     /// It is down.
-    Down,
+    Down {
+        /// Another link of VXLAN that has its UDP port.
+        held_by: Option<String>,
+    },
     /// No route leads to the pods by it.
     NoRoute,
     /// The Nodes need no tunnel, and no route leads to the pods by this address of their Node.
     NoGateway(IpAddr),
+    /// flannel carries packets in another way at the other Node.
+    OtherBackend {
+        /// The backend that this Node announces.
+        own: String,
+        /// The backend that the other Node announces.
+        other: String,
+    },
     /// It has another VNI than the other Node announces, and no link has the announced one: each node discards the packets
     /// of the other.
     OtherNetwork {
@@ -936,6 +957,7 @@ impl Obstacle {
             | Self::NoPeer { .. }
             | Self::DeadNextHop { .. }
             | Self::HiddenRoute { .. }
+            | Self::IntoTunnel { .. }
             | Self::ThirdNode { .. }
             | Self::Arp { .. }
             | Self::Tunnel { .. }
@@ -1007,6 +1029,7 @@ impl Obstacle {
             | Self::Unanswered { .. }
             | Self::NoSourcePort { .. }
             | Self::NoPeer { .. }
+            | Self::IntoTunnel { .. }
             | Self::HiddenRoute { .. }
             | Self::ThirdNode { .. }
             | Self::Arp { .. }

@@ -115,6 +115,9 @@ impl Judge<'_> {
             let family = Family::of(flow.destination);
             let mut outcomes = self.back(family).brief(&flow);
             outcomes.retain(is_likely);
+            if let Some(fault) = self.strayed_carrier(out, name, &outcomes).filter(|_| !incoming) {
+                return Some(fault);
+            }
             let first = outcomes.iter().find(|outcome| ends(outcome))?;
             let reason = trace::why(first, None);
             if !outcomes.iter().all(is_stopped) {
@@ -136,6 +139,52 @@ impl Judge<'_> {
         let found = stopped.next();
         self.tunnels.borrow_mut().insert(key, found.clone());
         found
+    }
+
+    /// Returns the fault of the packets of the tunnel `link` to the Node `name`, which leave as in `outcomes`: they enter the tunnel
+    /// again, or their next hop does not answer.
+    fn strayed_carrier(&self, link: &str, name: &str, outcomes: &[Outcome]) -> Option<Fault> {
+        let first = outcomes.first()?;
+        let to = first.destination.0;
+        let by = first.leaves_by().filter(|_| first.verdict.arrives())?;
+        let links = &self.node.links().ok()?.all;
+        let mut own = links.iter().filter(|own| own.name == link);
+        // Those of WireGuard have a mark, which may lead them by another table.
+        if by == link && own.all(|own| own.kind != "wireguard") {
+            let route = self.router.found(Lookup::to(Asked::new(to, None)));
+            return Some(Fault::Obstacle(Box::new(Obstacle::IntoTunnel {
+                link: link.to_owned(),
+                to,
+                node: Some(name.to_owned()),
+                route: Box::new(route.ok()??.clone()),
+            })));
+        }
+        let next = first.gateway.unwrap_or(to);
+        self.silent_neighbour(next, by)
+    }
+
+    /// Returns the fault of a packet that no pod gets, if it leaves by a tunnel that only leads to pods.
+    pub(super) fn into_tunnel(&self, outcome: &Outcome) -> Option<Fault> {
+        let to = outcome.destination.0;
+        let next = outcome.gateway.unwrap_or(to);
+        let out = outcome.leaves_by()?;
+        let links = &self.node.links().ok()?.all;
+        let is_of_plugin = |link: &&Link| link.name == out && is_made_by_plugin(link);
+        links.iter().find(is_of_plugin)?;
+        let known = self.node.neighbour_table().ok()?.on(next, out);
+        if self.ends_here(outcome)
+            || self.places.is_pod(next)
+            || known.is_some_and(|entry| !entry.failed)
+        {
+            return None;
+        }
+        let route = self.router.found(Lookup::to(Asked::new(to, None)));
+        Some(Fault::Obstacle(Box::new(Obstacle::IntoTunnel {
+            link: out.to_owned(),
+            to,
+            node: None,
+            route: Box::new(route.ok()??.clone()),
+        })))
     }
 
     /// Returns this Node, and the other one to whose pods the packet goes.
@@ -387,16 +436,12 @@ impl Judge<'_> {
         if is_carried || route.destination.prefix > 0 {
             return None;
         }
-        // Only its plugin makes such a link.
-        let is_made = |link: &&Link| {
-            link.kind == "vxlan"
-                && ["flannel.", "vxlan.calico"]
-                    .iter()
-                    .any(|prefix| link.name.starts_with(prefix))
-        };
         let made = || {
             let is_other = own.metadata.annotations.contains_key(BACKEND_TYPE);
-            let link = links.iter().find(is_made).filter(|_| !is_other)?;
+            let mut all = links.iter();
+            let link = all
+                .find(|link| is_made_by_plugin(link))
+                .filter(|_| !is_other)?;
             Some(link.name.clone())
         };
         let direct = || {
@@ -408,11 +453,19 @@ impl Judge<'_> {
             its.find(|at| Family::of(*at) == family)
                 .filter(|_| is_direct(own) && is_direct(other))
         };
+        let backend = |node: &Node| node.metadata.annotations.get(BACKEND_TYPE).cloned();
+        let backends = backend(own).zip(backend(other));
         let (link, state) = match tunnel_to(own, other, family).or_else(made) {
+            _ if let Some((own, other)) = backends.filter(|(own, other)| own != other) => {
+                (out.to_owned(), TunnelState::OtherBackend { own, other })
+            }
             None => (out.to_owned(), TunnelState::NoGateway(direct()?)),
             Some(link) => match links.iter().find(|own_link| own_link.name == link) {
                 None => (link, TunnelState::Missing),
-                Some(of) if of.flag("UP") == Some(false) => (link, TunnelState::Down),
+                Some(of) if of.flag("UP") == Some(false) => {
+                    let held_by = holder_of_port(of, links);
+                    (link, TunnelState::Down { held_by })
+                }
                 Some(_) => (link, TunnelState::NoRoute),
             },
         };
@@ -438,10 +491,20 @@ impl Judge<'_> {
         let (own, _) = self
             .both_ends(outcome)
             .filter(|_| !self.ends_here(outcome))?;
-        let gone = |family| self.home_gone_in(own, family);
-        let family = Family::of(outcome.destination.0);
-        // A tunnel may carry packets of one family in packets of the other.
         let is_carried = outcome.leaves_by().is_some_and(|link| self.is_tunnel(link));
+        self.home_gone_of(own, Family::of(outcome.destination.0), is_carried)
+    }
+
+    /// Returns the fault of packets of `family` that other nodes send to this Node, `own`, if its machine does not use the Node's address;
+    /// a tunnel may carry them.
+    pub(super) fn home_gone_of(
+        &self,
+        own: &Node,
+        family: Family,
+        is_carried: bool,
+    ) -> Option<Fault> {
+        let gone = |family| self.home_gone_in(own, family);
+        // A tunnel may carry packets of one family in packets of the other.
         let gone = if is_carried {
             let has_one = |at: &IpAddr| gone(Family::of(*at)).is_none();
             let mut both = Family::BOTH.into_iter().filter_map(gone);
@@ -486,6 +549,22 @@ fn carrier<'l>(out: &str, links: &'l [Link]) -> Option<&'l Link> {
     let of_switch = |link: &&Link| OF_SWITCH.iter().any(|name| link.name.starts_with(name));
     let mut all = links.iter().filter(of_switch);
     all.next().filter(|_| all.next().is_none())
+}
+
+/// Returns whether only flannel or Calico makes such a link.
+fn is_made_by_plugin(link: &Link) -> bool {
+    let mut names = ["flannel.", "vxlan.calico"].into_iter();
+    link.kind == "vxlan" && names.any(|name| link.name.starts_with(name))
+}
+
+/// Returns the other link of VXLAN that has the UDP port of `link`: only one that is up can.
+fn holder_of_port(link: &Link, links: &[Link]) -> Option<String> {
+    let mut others = links.iter().filter(|other| {
+        other.kind == "vxlan" && other.name != link.name && other.flag("UP") == Some(true)
+    });
+    let (_, port) = carried_by(link)?;
+    let holder = others.find(|other| other.tunnel_port == Some(port))?;
+    Some(holder.name.clone())
 }
 
 /// Returns the protocol and the port of the tunnel's packets at `link`; `None` if unknown.

@@ -31,7 +31,8 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         } => vec![Repair::RemovePolicyRule(rule.clone())],
         Obstacle::KeptByRoute { route, .. }
         | Obstacle::ThirdNode { route, .. }
-        | Obstacle::HiddenRoute { route, .. } => vec![Repair::RemoveRoute(route.clone())],
+        | Obstacle::HiddenRoute { route, .. }
+        | Obstacle::IntoTunnel { route, .. } => vec![Repair::RemoveRoute(route.clone())],
         Obstacle::RouteBack { route, .. } => route
             .iter()
             .map(|route| Repair::RemoveRoute(route.clone()))

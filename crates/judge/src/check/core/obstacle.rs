@@ -46,6 +46,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::RouteBack { home: None, .. }
         | Obstacle::DeadNextHop { .. }
         | Obstacle::HiddenRoute { .. }
+        | Obstacle::IntoTunnel { .. }
         | Obstacle::ThirdNode { .. }
         | Obstacle::KeptByRoute { .. }
         | Obstacle::Unanswered { there: Some(_), .. }
@@ -356,6 +357,13 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             }
         }
         Obstacle::Limited { limit, by } => limit_fix(limit, by),
+        Obstacle::IntoTunnel { link, route, .. } => Fix::on_node(
+            format!(
+                "Remove the route, and let what made it leave {link} alone: a DHCP client or a network manager may take the tunnel for \
+                 a network card (`denyinterfaces` in dhcpcd.conf, `unmanaged-devices` in NetworkManager.conf)."
+            ),
+            route.removal(),
+        ),
         Obstacle::HiddenRoute { route, .. } => Fix::on_node(
             "Remove the route, also where it is configured: a network plugin that no longer runs here may have left it.",
             route.removal(),
@@ -469,6 +477,23 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Give the tunnels of all nodes one UDP port in the network plugin's configuration, and restart its pods: a link keeps the port \
              that it was made with.",
             format!("ip -d link show {link}"),
+        ),
+        Obstacle::OffTunnel {
+            state: TunnelState::OtherBackend { .. },
+            ..
+        } => Fix::kubectl(
+            "Give all nodes the same backend in flannel's net-conf.json (k3s: --flannel-backend of the servers), and restart flannel on \
+             all of them: each keeps the backend with which it started.",
+            "kubectl get configmaps -A -l app=flannel -o yaml",
+        ),
+        Obstacle::OffTunnel {
+            state: TunnelState::Down {
+                held_by: Some(other),
+            },
+            ..
+        } => Fix::on_node(
+            "Delete the link, which another network plugin may have left behind, then restart the network plugin on this node.",
+            format!("ip link del {other}"),
         ),
         Obstacle::NoPeer {
             agent: Some(agent), ..

@@ -603,6 +603,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::KeptByRoute { route, .. }
         | Obstacle::DeadNextHop { route, .. }
         | Obstacle::HiddenRoute { route, .. }
+        | Obstacle::IntoTunnel { route, .. }
         | Obstacle::ThirdNode { route, .. } => Subject::Route {
             route: route.to_string(),
         },

@@ -74,6 +74,23 @@ impl fmt::Display for Obstacle {
                 ),
                 (None, None) => write!(f, "no route leads to pod {pod} by its link {link}"),
             },
+            Self::IntoTunnel {
+                link,
+                to,
+                node: Some(node),
+                route,
+            } => write!(
+                f,
+                "the packets of tunnel {link} to {to} of node {node} enter the tunnel again: the {} leads there",
+                route_words(route)
+            ),
+            Self::IntoTunnel {
+                link, to, route, ..
+            } => write!(
+                f,
+                "packets to {to} enter tunnel {link}, which leads to pods alone: the {} leads there",
+                route_words(route)
+            ),
             Self::KeptByRoute { route, .. } => write!(
                 f,
                 "the packets end at the node itself, which does not have their destination: table {} has the route {route}, which is for \
@@ -265,7 +282,19 @@ impl fmt::Display for Obstacle {
             } => {
                 match state {
                     TunnelState::Missing => write!(f, "the tunnel's link {link} does not exist"),
-                    TunnelState::Down => write!(f, "the tunnel's link {link} is down"),
+                    TunnelState::Down { held_by: None } => {
+                        write!(f, "the tunnel's link {link} is down")
+                    }
+                    TunnelState::Down {
+                        held_by: Some(other),
+                    } => write!(
+                        f,
+                        "the tunnel's link {link} is down, as {other} has its UDP port"
+                    ),
+                    TunnelState::OtherBackend { own, other } => write!(
+                        f,
+                        "flannel has backend {own} on this node, but {other} on node {node}"
+                    ),
                     TunnelState::NoRoute => write!(f, "no route leads to {to} by tunnel {link}"),
                     TunnelState::NoGateway(by) => write!(
                         f,
