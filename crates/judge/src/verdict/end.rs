@@ -489,6 +489,13 @@ impl Judge<'_> {
                 device.to_owned()
             }
         };
+        if outcome.gateway.is_some() && self.is_kept_apart(outcome.sent_from) {
+            return Some(Fault::Unknown(Missing::Unmodelled(format!(
+                "routing policy rules lead what pod {} sends to {pod}, a pod of this node, by {way}: whether that router sends it back \
+                 is unknown",
+                outcome.sent_from
+            ))));
+        }
         Some(Fault::WrongWay {
             address: outcome.destination.into(),
             way,

@@ -480,7 +480,7 @@ impl Judge<'_> {
         match home {
             Some(home) => Entered {
                 link: Some(Rc::from(home)),
-                astray: (!self.comes_home(source, home))
+                astray: (!self.is_led_home(source, home))
                     .then(|| self.led_astray(source, home, route)),
             },
             None => Entered {
@@ -490,25 +490,38 @@ impl Judge<'_> {
         }
     }
 
+    /// Returns whether `pod`, one of this node, is reached by what comes in by a certain link alone.
+    pub(super) fn is_kept_apart(&self, pod: IpAddr) -> bool {
+        let home = self.router.home(Asked::new(pod, None), &[]);
+        home.is_some_and(|home| self.is_led_home(pod, home))
+    }
+
     /// Returns whether packets to `pod` that come in by a certain link reach it by the link `home`: AWS leads those to pods with
-    /// security groups by a table of the interface by which they come in.
-    fn comes_home(&self, pod: IpAddr, home: &str) -> bool {
+    /// security groups, and those from them, by a table of an interface of their own.
+    fn is_led_home(&self, pod: IpAddr, home: &str) -> bool {
+        let routes = self.node.routes().map_or(&[][..], |all| all.all.as_slice());
+        let leads_home =
+            |route: &&Route| route.destination == Cidr::host(pod) && route.devices() == [home];
+        let mut home_routes = routes.iter().filter(leads_home);
+        home_routes.any(|route| self.keeps_pod_apart(&route.table))
+    }
+
+    /// Returns whether rules lead to `table` both what comes in by the link of a pod, to whose address it has a route, and what comes in by
+    /// another link.
+    pub(super) fn keeps_pod_apart(&self, table: &str) -> bool {
         let (Ok(rules), Ok(routes)) = (self.node.rules(), self.node.routes()) else {
             return false;
         };
-        let by_link = rules.all.iter().filter(|rule| {
-            let other = rule.iif.as_deref().filter(|iif| !["lo", home].contains(iif));
-            rule.family == Family::of(pod) && rule.action.is_empty() && other.is_some()
-        });
-        let mut tables = by_link.filter_map(|rule| rule.table.as_ref());
-        tables.any(|table| {
-            let mut routes = routes.all.iter();
-            routes.any(|route| {
-                route.table == *table
-                    && route.destination == Cidr::host(pod)
-                    && route.devices().contains(&home)
+        let leads_there =
+            |rule: &&PolicyRule| rule.action.is_empty() && rule.table.as_deref() == Some(table);
+        let links = rules.all.iter().filter(leads_there);
+        let links: Vec<&str> = links.filter_map(|rule| rule.iif.as_deref()).collect();
+        let mut of_table = routes.all.iter().filter(|route| route.table == table);
+        links.iter().any(|link| *link != "lo")
+            && of_table.any(|route| {
+                let is_of_pod = |link: &&str| route.devices() == [*link];
+                route.destination.is_host() && links.len() > 1 && links.iter().any(is_of_pod)
             })
-        })
     }
 
     /// Returns why packets to `pod`, which is behind the link called `home`, take `route`: with a link that is down, and with the

@@ -418,6 +418,9 @@ impl Judge<'_> {
                 && self.rule_to(route).is_some()
         })?;
         let rule = self.rule_to(route)?;
+        if self.keeps_pod_apart(&route.table) {
+            return None;
+        }
         let bypass = pods_with(self.node, pod).and_then(|range| rule.bypass(range));
         Some(OddWay {
             why: Odd::Rule {

@@ -115,7 +115,10 @@ impl Judge<'_> {
             let family = Family::of(flow.destination);
             let mut outcomes = self.back(family).brief(&flow);
             outcomes.retain(is_likely);
-            if let Some(fault) = self.strayed_carrier(out, name, &outcomes).filter(|_| !incoming) {
+            if let Some(fault) = self
+                .strayed_carrier(out, name, &outcomes)
+                .filter(|_| !incoming)
+            {
                 return Some(fault);
             }
             let first = outcomes.iter().find(|outcome| ends(outcome))?;

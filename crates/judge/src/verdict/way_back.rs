@@ -72,6 +72,12 @@ impl Judge<'_> {
         if self.places.is_pod_here(to) == Some(true) {
             let home = self.router.home(Asked::new(to, None), &[out])?;
             let gateway = end.gateway.filter(|by| self.places.own(*by).is_none())?;
+            if self.is_kept_apart(to) {
+                return Some(Fault::Unknown(Missing::Unmodelled(format!(
+                    "the reply to pod {to}, one of this node, leaves by {out} via {gateway}: whether that router sends it back is \
+                     unknown (routing policy rules lead what comes back to the pod's link)"
+                ))));
+            }
             let reason = format!(
                 "it leaves the node by {out} via {gateway}, and not by {home}, the link of that pod"
             );
