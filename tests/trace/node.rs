@@ -12,7 +12,8 @@ use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::rules::{flow, iptables, nftables};
+use super::rules::nftables::nftables;
+use super::rules::{flow, iptables};
 use super::{
     RULES, backends, broken, masqueraded, outcomes, reason, recording, trace, traced_in, traces,
     verdict, walk,

@@ -13,7 +13,8 @@ use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::Owners;
 
 use super::routes::with_routes;
-use super::rules::{flow, iptables, nftables};
+use super::rules::nftables::nftables;
+use super::rules::{flow, iptables};
 use super::{recording, walk};
 
 /// Packets from outside: to the address of default/nginx-svc, next to it, and elsewhere.

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use super::cell::{Cell, Client, Kind};
-use super::inside::hung;
 use super::judge::{Judge, Question};
+use super::listeners::hung;
 use super::place::Holder;
 use super::single::{Signs, signs_inside};
 use super::{Fate, Fault, Missing, Obstacle, TunnelState, Verdict, Way, Which};

@@ -1,8 +1,8 @@
 //! Connections that fail by design of the cluster's own settings. Only this module decides that.
 
 use super::across::Onward;
+use super::blocking_rule::is_of_policy;
 use super::cell::{Cell, Client, Kind};
-use super::obstacle::is_of_policy;
 use super::place::pod_ranges;
 use super::{Fault, Obstacle, Way};
 use crate::trace::mismatch::usable;

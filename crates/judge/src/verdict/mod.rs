@@ -8,6 +8,7 @@ mod announced;
 mod arp;
 mod balancer;
 mod barrier;
+mod blocking_rule;
 mod bpf;
 mod cell;
 mod design;
@@ -19,6 +20,7 @@ mod inside;
 mod judge;
 mod limits;
 mod link_state;
+mod listeners;
 mod local_ports;
 mod loss_class;
 mod neighbours;
@@ -49,6 +51,7 @@ use serde::Serialize;
 pub use across::{Across, Arrival, Far, Onward};
 pub use balancer::{hidden_balancer, hidden_balancer_words};
 pub use barrier::Barrier;
+pub use blocking_rule::{By, Pass};
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use design::{is_by_design, is_local, undetected, unnamed};
 pub use diversion::{Diversion, Diverter, Ways};
@@ -61,7 +64,7 @@ pub use local_ports::{DEFAULT_RANGE, LocalPorts, PORT_RANGE, RESERVED_PORTS};
 pub use loss_class::{LossClass, Place, Sender};
 pub(crate) use neighbours::is_link_local;
 pub use obstacle::{
-    Arp, By, DEFAULT_TTL, Obstacle, Pass, TunnelState, Wayless, Which, WrongMac, accept_ra_of,
+    Arp, DEFAULT_TTL, Obstacle, TunnelState, Wayless, Which, WrongMac, accept_ra_of,
     disable_ipv6_of, route_words, sysctl_of,
 };
 pub use outlook::{Outlook, Worse, foreign_end};

@@ -5,8 +5,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::Look;
 use super::endpoints;
+use super::look::Look;
 use crate::check::{self, Fix, bypass_fix, diversion_fix};
 use crate::diff::{self, Change, ChangeKind, Delta, Object, RuleNumber};
 use crate::repair::{Edit, Edited, Repair, RulePlace};

@@ -1,7 +1,7 @@
 //! Causes of many paths, joined where they are the same.
 
+use super::blame::Blame;
 use super::cause::{Cause, Degree, Failed};
-use super::path_cause::Blame;
 use crate::verdict::Client;
 use kpx_node::evidence::Time;
 

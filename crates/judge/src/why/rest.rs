@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::cause::Degree;
+use super::look::{Look, Unanswered};
 use super::target::Asked;
-use super::{Broken, Cause, Look, Unanswered};
+use super::{Broken, Cause};
 use crate::check::{
     Check, Collector, Facts, Finding, Fix, Outcome, Proof, ServiceRef, Severity, Subject, Verdict,
     flushed, idle_proxy, some_services,

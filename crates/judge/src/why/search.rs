@@ -2,8 +2,9 @@
 //!
 //! An object whose repair changes nothing is no cause, however broken it looks.
 
+use super::Path;
 use super::candidates::{Candidate, What, failing};
-use super::{Look, Path};
+use super::look::Look;
 use crate::repair::{self, Edit, Repair};
 use crate::trace::Effect;
 use crate::verdict::{Cell, Fate, Fault, Missing, Question, Target};

@@ -2,22 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::rc::Rc;
 
-use super::Look;
-use super::path_cause::Blame;
+use super::blame::Blame;
+use super::look::{Elsewhere, Look};
 use super::search::Sets;
 use crate::verdict::{Across, Cell, Far, Fault, Onward, Target};
 use kpx_node::cluster::Service;
 use kpx_node::net::Family;
 use kpx_node::owner::Port;
-
-/// Finds causes on other nodes.
-pub(super) trait Elsewhere: fmt::Debug {
-    /// Returns why connections fail on the node of `far`, or after it.
-    fn causes(&self, far: &Far) -> Vec<Blame>;
-}
 
 /// The other nodes, each read once for any number of connections.
 #[derive(Debug)]
@@ -113,4 +106,16 @@ pub(super) fn failing_there(cell: &Cell) -> impl Iterator<Item = &Far> {
             }
             _ => None,
         })
+}
+
+impl<'n> Look<'n> {
+    /// Returns this view with the other nodes in `across`, to which it follows connections.
+    #[must_use]
+    pub fn beside<'s: 'n>(self, across: &'s Across<'s>) -> Self {
+        Self {
+            judge: across.judge(self.node),
+            there: Some(Rc::new(There::new(across, &self.families))),
+            ..self
+        }
+    }
 }

@@ -16,6 +16,7 @@ mod not_checked;
 mod objects;
 mod observed;
 mod obstacle;
+mod obstacle_owner;
 mod path;
 mod reads;
 mod rows;
@@ -51,8 +52,9 @@ pub(in crate::check) use obstacle::{
 };
 pub use obstacle::{
     bypass_fix, diversion_fix, hairpin_fix, home_fix, ipv6_fix, ipv6_refusal, no_route_fix,
-    obstacle_fix, obstacle_owner, route_fix, way_there_fix,
+    obstacle_fix, route_fix, way_there_fix,
 };
+pub use obstacle_owner::obstacle_owner;
 pub(in crate::check) use path::{PATH, Paths, deciding, ended, own_address};
 pub(in crate::check) use reads::{
     IPVS_TABLE, TRACKING, by_family, connection_proof, is_tracked, number, setting, sysctl_proof,

@@ -1,0 +1,115 @@
+//! Who sets what keeps packets from their way.
+
+use crate::verdict::{Arp, Obstacle, Wayless};
+
+/// Returns who sets `what`.
+pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
+    match what {
+        Obstacle::Unanswered {
+            there: Some(there), ..
+        } if there.own.is_some() => "addresses of the node",
+        Obstacle::LinkForwarding { .. }
+        | Obstacle::Forgotten { .. }
+        | Obstacle::ReversePath { .. }
+        | Obstacle::NoLocalPort { pod: None, .. }
+        | Obstacle::Arp {
+            by: Arp::Ignored(_),
+            ..
+        }
+        | Obstacle::Ttl { pod: None, .. }
+        | Obstacle::ProxyArp {
+            no_route: false, ..
+        }
+        | Obstacle::Wayless {
+            by: Wayless::NoAdvertisements(_) | Wayless::Ipv6Off(_),
+            ..
+        } => "sysctl of the node",
+        Obstacle::Wayless {
+            by: Wayless::NoIpv6,
+            ..
+        } => "the kernel's command line",
+        Obstacle::RouteBack { home: Some(_), .. } => "the CNI configuration of the node",
+        Obstacle::RouteBack { home: None, .. }
+        | Obstacle::DeadNextHop { .. }
+        | Obstacle::HiddenRoute { .. }
+        | Obstacle::IntoTunnel { .. }
+        | Obstacle::ThirdNode { .. }
+        | Obstacle::KeptByRoute { .. }
+        | Obstacle::Unanswered { there: Some(_), .. }
+        | Obstacle::ProxyArp { no_route: true, .. } => "routes of the node",
+        Obstacle::Taken { inside: None, .. }
+        | Obstacle::NoGateway { .. }
+        | Obstacle::SameNetwork { .. }
+        | Obstacle::Duplicate { .. }
+        | Obstacle::NoLocalRoute { inside: None, .. }
+        | Obstacle::HomeGone { .. } => "addresses of the node",
+        Obstacle::Isolated { .. }
+        | Obstacle::OnLink { .. }
+        | Obstacle::SameTunnelEnd { .. }
+        | Obstacle::ForeignTunnelEnd { .. }
+        | Obstacle::InnerTunnelEnd { .. }
+        | Obstacle::OffTunnel { .. }
+        | Obstacle::NoPeer { agent: Some(_), .. }
+        | Obstacle::AddressGone { .. }
+        | Obstacle::NoBridge { .. }
+        | Obstacle::Beside { .. }
+        | Obstacle::DuplicateInside { .. }
+        | Obstacle::TwoPods { .. } => "the network plugin",
+        Obstacle::TunnelMac { .. } => "flannel",
+        Obstacle::Wayless {
+            by: Wayless::NoMain(_),
+            ..
+        } => "routing policy rules of the node",
+        Obstacle::Xfrm { .. } => "IPsec of the node",
+        Obstacle::Tc { .. } => "traffic control of the node",
+        Obstacle::Bound { .. } => "IPVS of the node",
+        Obstacle::Unanswered {
+            silent: Some(_), ..
+        } => "the machine of the Node",
+        Obstacle::Unanswered { inside: None, .. } => "the machine or pod with the address",
+        Obstacle::Link { inside: None, .. }
+        | Obstacle::NoPeer { agent: None, .. }
+        | Obstacle::Arp { by: Arp::Off, .. }
+        | Obstacle::Wayless {
+            by: Wayless::Down(_),
+            ..
+        } => "links of the node",
+        Obstacle::Arp {
+            by: Arp::Dropped(_) | Arp::Unsolicited(_),
+            ..
+        }
+        | Obstacle::Tunnel { .. }
+        | Obstacle::Limited { .. } => "rules of the node",
+        Obstacle::Ended { .. } => "the EndpointSlice controller",
+        Obstacle::OtherMac { inside: None, .. } => "neighbours of the node",
+        Obstacle::Deaf {
+            stranger: Some(_), ..
+        } => "the Service",
+        Obstacle::Deaf { .. }
+        | Obstacle::OwnEnd { .. }
+        | Obstacle::NoLocalPort { pod: Some(_), .. }
+        | Obstacle::OtherMac {
+            inside: Some(_), ..
+        }
+        | Obstacle::Taken {
+            inside: Some(_), ..
+        }
+        | Obstacle::FullQueue { .. }
+        | Obstacle::NoLocalRoute {
+            inside: Some(_), ..
+        }
+        | Obstacle::Ttl { pod: Some(_), .. }
+        | Obstacle::Unanswered {
+            inside: Some(_), ..
+        }
+        | Obstacle::Inside { .. }
+        | Obstacle::InsideRoute { .. }
+        | Obstacle::Strayed { .. }
+        | Obstacle::Gatewayless { .. }
+        | Obstacle::Link {
+            inside: Some(_), ..
+        } => "the pod",
+        Obstacle::NoSourcePort { .. } => "connection tracking of the node",
+        Obstacle::Further { .. } => "rules and routes of the node",
+    }
+}
