@@ -18,11 +18,12 @@ use super::judge::{Judge, Question};
 use super::listeners::hung;
 use super::place::Holder;
 use super::single::{Signs, signs_inside};
-use super::{Fate, Fault, Missing, Obstacle, TunnelState, Verdict, Way, Which};
+use super::{Fate, Fault, Missing, Obstacle, TunnelState, Verdict, Way, Which, WrongMac};
 use crate::trace::{self, Carried, Entry, Flow, Further, Kept, Outcome, Reply, World};
 use kpx_node::evidence::Evidence;
-use kpx_node::net::{Family, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
+use kpx_node::node::routes::Route;
 use kpx_node::node::sockets::Socket;
 use kpx_node::owner::{Owners, Port};
 
@@ -64,12 +65,13 @@ impl<'e> Across<'e> {
         };
         let mut judge = Judge::new(node);
         judge.beyond = Some(Rc::new(stations));
+        judge.others = Some(Rc::new(Others(self)));
         judge
     }
 }
 
 /// A packet that leaves a node for another one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Leaving<'q> {
     question: Question<'q>,
     outcome: &'q Outcome,
@@ -80,6 +82,31 @@ pub(super) struct Leaving<'q> {
     passed: usize,
     /// The VXLAN tunnel by which it left.
     tunnel: Option<Vxlan>,
+}
+
+/// What the other nodes know of one.
+pub(super) trait Witnesses: fmt::Debug {
+    /// Returns whether a node other than `name` has a route to `pods` by one of `addrs`.
+    fn lead_there(&self, name: &str, pods: &[Cidr], addrs: &[IpAddr]) -> bool;
+}
+
+#[derive(Debug)]
+struct Others<'n>(&'n Across<'n>);
+
+impl Witnesses for Others<'_> {
+    fn lead_there(&self, name: &str, pods: &[Cidr], addrs: &[IpAddr]) -> bool {
+        let others = self.0.nodes.iter().filter(|(other, _)| *other != name);
+        let routes = others.filter_map(|(_, read)| read.as_ref().ok()?.routes().ok());
+        let leads_there = |route: &Route| {
+            let is_of_pods = pods
+                .iter()
+                .any(|pods| route.destination.prefix > 0 && pods.contains(route.destination.addr));
+            is_of_pods && route.gateway.is_some_and(|by| addrs.contains(&by))
+        };
+        routes
+            .into_iter()
+            .any(|all| all.all.iter().any(leads_there))
+    }
 }
 
 /// Follows packets to other nodes.
@@ -131,12 +158,14 @@ pub struct Arrival {
 }
 
 /// What both ends of a VXLAN tunnel must share.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Vxlan {
     /// The UDP port to which it sends, and at which it receives.
     port: Option<u16>,
     /// The network.
     vni: Option<u64>,
+    /// The MAC address to which it sends, or which it has.
+    mac: Option<String>,
 }
 
 /// Walks packets and replies through one node.
@@ -199,8 +228,10 @@ impl<'n> Stations<'n> {
         if let Some(known) = self.read.borrow().get(name) {
             return Rc::clone(known);
         }
+        let mut judge = Judge::new(node);
+        judge.others = Some(Rc::new(Others(self.across)));
         let station = Rc::new(Station {
-            judge: Judge::new(node),
+            judge,
             walks: Family::BOTH.map(|family| Kept::new(node, family)),
         });
         let mut all = self.read.borrow_mut();
@@ -360,7 +391,7 @@ impl Judge<'_> {
             from: name.as_deref(),
             to: &to,
             passed: passed + 1,
-            tunnel: outcome.leaves_by().and_then(|link| self.vxlan(link)),
+            tunnel: self.tunnel_of(outcome),
         };
         let Some(onward) = beyond.follow(leaving) else {
             return Way::of(here, None);
@@ -505,16 +536,40 @@ impl Judge<'_> {
     fn vxlan(&self, link: &str) -> Option<Vxlan> {
         let links = &self.node.links().ok()?.all;
         let link = links.iter().find(|own| own.name == link)?;
-        (link.kind == "vxlan").then_some(Vxlan {
+        (link.kind == "vxlan").then(|| Vxlan {
             port: link.tunnel_port,
             vni: link.vni,
+            mac: link.mac.clone(),
+        })
+    }
+
+    /// Returns the VXLAN tunnel by which a packet leaves, with the MAC address of its other end.
+    fn tunnel_of(&self, outcome: &Outcome) -> Option<Vxlan> {
+        let out = outcome.leaves_by()?;
+        let next = outcome.gateway.unwrap_or(outcome.destination.0);
+        let neighbours = self.node.neighbour_table().ok();
+        let entry = neighbours.and_then(|all| all.on(next, out));
+        Some(Vxlan {
+            mac: entry.and_then(|entry| entry.mac.clone()),
+            ..self.vxlan(out)?
         })
     }
 
     /// Returns the fault of a packet that comes by a tunnel whose ends have different UDP ports or networks.
     fn other_end(&self, arrival: &Arrival, outcome: &Outcome) -> Option<Fault> {
         let link = arrival.link.as_ref()?;
-        let (own, other) = (self.vxlan(link)?, arrival.tunnel?);
+        let (own, other) = (self.vxlan(link)?, arrival.tunnel.as_ref()?);
+        if let (Some(has), Some(sent)) = (&own.mac, &other.mac)
+            && !has.eq_ignore_ascii_case(sent)
+        {
+            return Some(Fault::Obstacle(Box::new(Obstacle::TunnelMac {
+                node: arrival.from.clone().unwrap_or_default(),
+                link: link.clone(),
+                announced: has.clone(),
+                used: sent.clone(),
+                wrong: WrongMac::Sent,
+            })));
+        }
         let state = match (own.port.zip(other.port), own.vni.zip(other.vni)) {
             (Some((own, other)), _) if own != other => TunnelState::OtherPort { own, other },
             (_, Some((own, other))) if own != other => TunnelState::OtherNetwork {

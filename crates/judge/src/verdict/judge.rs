@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use foldhash::HashMap;
 
-use super::across::Beyond;
+use super::across::{Beyond, Witnesses};
 use super::diversion::is_special;
 use super::ingress::Ingress;
 use super::inside::Insides;
@@ -99,6 +99,8 @@ pub struct Judge<'n> {
     pub(super) told: [OnceCell<bool>; 2],
     /// Follows packets to other nodes, if their states are given.
     pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
+    /// What the other nodes know of this one, if they were read.
+    pub(super) others: Option<Rc<dyn Witnesses + 'n>>,
     /// Whether chains of nftables are on links or bridges.
     pub(super) has_link_hooks: bool,
     /// Whether the node has a pod network: before, routes to pods prove nothing.
@@ -137,6 +139,7 @@ impl<'n> Judge<'n> {
             replies: RefCell::default(),
             told: Default::default(),
             beyond: None,
+            others: None,
             has_link_hooks: node.nft().is_ok_and(trace::link_hooks::any),
             pod_network: node.has_pod_network(),
             forwarding: Family::BOTH.map(|family| trace::not_forwarding(node, family)),

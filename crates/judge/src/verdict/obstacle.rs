@@ -648,6 +648,8 @@ pub enum WrongMac {
     Far,
     /// Both nodes have the same, as copies of one machine do.
     Same,
+    /// The other node sends to another one than this node's link has.
+    Sent,
 }
 
 impl Obstacle {

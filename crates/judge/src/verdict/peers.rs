@@ -303,14 +303,21 @@ impl Judge<'_> {
         is_odd.then_some(Odd::Outside { ranges })
     }
 
-    /// Returns whether routes to the pods of other nodes would be there if they were not lost: those of the other family are, or BIRD has
-    /// made the route of this node's own block alone.
+    /// Returns whether routes to the pods of other nodes would be there if they were not lost: those of the other family are, BIRD has made
+    /// the route of this node's own block alone, or other nodes have routes to this node's pods by its address.
     fn has_lost_routes(&self, family: Family) -> bool {
         let routes = self.node.routes().map_or(&[][..], |all| all.all.as_slice());
         let by_bird = |route: &&Route| route.family == family && route.daemon() == Some("bird");
         let mut all = routes.iter().filter(by_bird).peekable();
         let other = usize::from(family == Family::V4);
+        let lead_here = || {
+            let own = self.places.object()?;
+            let pods = &self.places.pods_here;
+            let others = self.others.as_ref()?;
+            Some(others.lead_there(&own.metadata.name, pods, &addresses(own)))
+        };
         self.peers().lengths[other].is_some()
+            || lead_here() == Some(true)
             || all.peek().is_some() && all.all(|route| route.kind == "blackhole")
     }
 

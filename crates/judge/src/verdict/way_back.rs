@@ -90,7 +90,9 @@ impl Judge<'_> {
                 by: None,
             })));
         }
-        if let Some((name, _)) = self.peers().with_pod(to) {
+        let by_range = self.peers().with_pod(to).map(|(name, _)| name);
+        let by_slice = || Some(self.places.node_of_pod(to)?.metadata.name.as_str());
+        if let Some(name) = by_range.or_else(by_slice) {
             return self.stray_to(SocketAddr::new(to, 0), name, out, end.gateway);
         }
         let gateway = end.gateway?;

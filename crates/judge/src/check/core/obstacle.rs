@@ -499,6 +499,19 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
              then delete its link, and restart flannel there: it makes the link again.",
             format!("ip link delete {link}"),
         ),
+        Obstacle::TunnelMac {
+            node,
+            link,
+            used,
+            wrong: WrongMac::Sent,
+            ..
+        } => Fix::on_node(
+            format!(
+                "Give the link its former address again, if {node} is not alone in sending to it, and find out what changed it: to keep \
+                 it, exclude such links from MACAddressPolicy in a .link file of systemd. Otherwise restart the network plugin on {node}."
+            ),
+            format!("ip link set {link} address {used}"),
+        ),
         Obstacle::TunnelMac { node, wrong, .. } => {
             let text = if *wrong == WrongMac::Own {
                 "Restart flannel on this node, so that it announces the link's address. To keep the address, exclude flannel's \

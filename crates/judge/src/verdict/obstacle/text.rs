@@ -405,6 +405,16 @@ impl fmt::Display for Obstacle {
                 "packets for the pods of node {node} leave by {link} to the MAC address {used}, but {node} announces {announced}: it \
                  discards them"
             ),
+            Self::TunnelMac {
+                node,
+                link,
+                announced,
+                used,
+                wrong: WrongMac::Sent,
+            } => write!(
+                f,
+                "{node} sends what is for the pods of this node to the MAC address {used}, but {link} has {announced}: the node discards it"
+            ),
             Self::ProxyArp {
                 gateway,
                 no_route: true,
