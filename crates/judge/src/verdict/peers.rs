@@ -153,7 +153,7 @@ impl Judge<'_> {
             .filter(|gateway| peer.addrs.contains(gateway))
             .or_else(|| peers.address(name, family))?;
         if by == addr {
-            return None;
+            return self.by_vpn(addr, name, device);
         }
         if let Some(odd) = self.by_rule(addr, by, (device, gateway)) {
             return self.missing_way(address, name, (device, gateway), odd);
@@ -760,7 +760,7 @@ fn plugin_of(link: &Link) -> Option<&'static Software> {
 }
 
 /// Returns a link and a gateway in words: `eth0 via 10.0.0.1`.
-fn way_by(device: &str, gateway: Option<IpAddr>) -> String {
+pub(super) fn way_by(device: &str, gateway: Option<IpAddr>) -> String {
     gateway.map_or_else(
         || device.to_owned(),
         |gateway| format!("{device} via {gateway}"),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Deserialize;
 
 use super::judge::{Judge, Question};
-use super::peers::addresses;
+use super::peers::{addresses, way_by};
 use super::replies::{ends, is_stopped};
 use super::{By, Fault, Missing, Obstacle, Odd, OddWay, TunnelState, WrongMac, is_likely};
 use crate::trace::region::Asked;
@@ -91,7 +91,8 @@ impl Judge<'_> {
         if let Some(known) = self.tunnels.borrow().get(&key) {
             return known.clone();
         }
-        let (peer, own) = (end_of(other)?, end_of(own)?);
+        let outer = outer_family(tunnel);
+        let (peer, own) = (end_of(other, outer)?, end_of(own, outer)?);
         let leaves = Flow {
             entry: Entry::Host,
             source: Some(own),
@@ -163,7 +164,52 @@ impl Judge<'_> {
             })));
         }
         let next = first.gateway.unwrap_or(to);
-        self.silent_neighbour(next, by)
+        let silent = self.silent_neighbour(next, by);
+        silent
+            .or_else(|| self.by_vpn(to, name, by))
+            .or_else(|| self.carrier_by_rule(link, name, first))
+    }
+
+    /// Returns the doubt about the packets of the tunnel `link` to the Node `name`, which leave as in `outcome`, if a routing policy rule
+    /// leads them by another way than other packets to that Node.
+    fn carrier_by_rule(&self, link: &str, name: &str, outcome: &Outcome) -> Option<Fault> {
+        let to = outcome.destination.0;
+        let out = outcome.leaves_by()?;
+        let Decision::Out {
+            device: Some(usual),
+            gateway,
+            ..
+        } = self.router.decide(Lookup::to(Asked::new(to, None)))
+        else {
+            return None;
+        };
+        if *usual == *out && gateway == outcome.gateway {
+            return None;
+        }
+        let mut rules = self.node.rules().ok()?.all.iter();
+        let rule = rules.find(|rule| {
+            let is_of = |range: Cidr| range.contains(outcome.source);
+            rule.family == Family::of(to) && rule.from.is_some_and(is_of)
+        })?;
+        let way = way_by(out, outcome.gateway);
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "routing policy rule {} ({rule}) leads the packets of tunnel {link} to {to} of node {name} by {way}, and other packets by {}: \
+             whether they reach it is unknown",
+            rule.priority,
+            way_by(&usual, gateway)
+        ))))
+    }
+
+    /// Returns the doubt about packets to `address` of the Node `name` that leave by `device`, a VPN of which the cluster makes no use.
+    pub(super) fn by_vpn(&self, address: IpAddr, name: &str, device: &str) -> Option<Fault> {
+        let links = &self.node.links().ok()?.all;
+        let link = links.iter().find(|link| link.name == device)?;
+        let is_odd = link.kind == "tun" && !self.has_own_address_of_node(device);
+        is_odd.then(|| {
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "packets to {address}, the address of node {name}, leave by {device}, a VPN: whether it leads there is unknown"
+            )))
+        })
     }
 
     /// Returns the fault of a packet that no pod gets, if it leaves by a tunnel that only leads to pods.
@@ -663,11 +709,20 @@ pub(super) fn ends_of(node: &Node) -> Vec<IpAddr> {
     .collect()
 }
 
-/// Returns the IPv4 address of `node` for tunnels: the one that it announces, else its own.
-fn end_of(node: &Node) -> Option<IpAddr> {
+/// Returns the address of `node` in `family` for tunnels: the one that it announces, else its own.
+fn end_of(node: &Node, family: Family) -> Option<IpAddr> {
     let mut all = ANNOTATIONS
         .iter()
         .filter_map(|annotation| announced(node, annotation))
         .chain(addresses(node));
-    all.find(IpAddr::is_ipv4)
+    all.find(|address| Family::of(*address) == family)
+}
+
+/// Returns the family of the own packets of tunnel `link`.
+fn outer_family(link: &Link) -> Family {
+    if link.name.contains("-v6") {
+        Family::V6
+    } else {
+        Family::V4
+    }
 }
