@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use super::lists::edited;
 use super::{Edited, Repair, RulePlace};
 use crate::diff::{self, Change, Delta, Object, RuleNumber};
 use crate::trace::{Chains, Need, Rules, World};
-use crate::verdict::{Judge, TRACKED};
+use crate::verdict::{Judge, TRACKED, Witnesses};
 use kpx_node::backend::iptables::model::{Chain, Policy, Rule};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::backend::nftables::expect::TABLE;
@@ -20,9 +21,9 @@ use kpx_node::node::routes::Route;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::chain_owner;
 
-/// Returns the answer of `ask` about `node` with `repairs` applied; `ask` gets a judge and the rules of `family`.
+/// Returns the answer of `ask` about a node, of which others may know something, with `repairs` applied; `ask` gets a judge and the rules of `family`.
 pub fn with<'n, T>(
-    node: &'n NodeSnapshot<'n>,
+    (node, others): (&'n NodeSnapshot<'n>, Option<&Rc<dyn Witnesses + 'n>>),
     repairs: &[&Repair],
     family: Family,
     ask: impl FnOnce(&Judge<'_>, &World<'_, '_>) -> T,
@@ -37,7 +38,9 @@ pub fn with<'n, T>(
         chains,
         lasting: false,
     };
-    ask(&Judge::new(&copy), &world)
+    let mut judge = Judge::new(&copy);
+    judge.others = others.map(|others| Rc::clone(others) as Rc<dyn Witnesses + '_>);
+    ask(&judge, &world)
 }
 
 /// Rules of one chain of iptables that change.

@@ -63,8 +63,17 @@ impl<'e> Across<'e> {
             read: RefCell::default(),
             followed: RefCell::default(),
         };
-        let mut judge = Judge::new(node);
+        let mut judge = self.witnessed(node);
         judge.beyond = Some(Rc::new(stations));
+        judge
+    }
+
+    /// Returns a judge of connections through `node` alone, who knows what the other nodes know of it.
+    pub fn witnessed<'n>(&'e self, node: &'n NodeSnapshot<'n>) -> Judge<'n>
+    where
+        'e: 'n,
+    {
+        let mut judge = Judge::new(node);
         judge.others = Some(Rc::new(Others(self)));
         judge
     }
@@ -85,11 +94,14 @@ pub(super) struct Leaving<'q> {
 }
 
 /// What the other nodes know of one.
-pub(super) trait Witnesses: fmt::Debug {
+pub(crate) trait Witnesses: fmt::Debug {
     /// Returns whether a node other than `name` has a route to `pods` by one of `addrs`.
     fn lead_there(&self, name: &str, pods: &[Cidr], addrs: &[IpAddr]) -> bool;
+    /// Returns the link of the node `name` that has `address`, and its MAC address.
+    fn link_with(&self, name: &str, address: IpAddr) -> Option<(&str, &str)>;
 }
 
+/// The states of the nodes.
 #[derive(Debug)]
 struct Others<'n>(&'n Across<'n>);
 
@@ -103,9 +115,17 @@ impl Witnesses for Others<'_> {
                 .any(|pods| route.destination.prefix > 0 && pods.contains(route.destination.addr));
             is_of_pods && route.gateway.is_some_and(|by| addrs.contains(&by))
         };
-        routes
-            .into_iter()
-            .any(|all| all.all.iter().any(leads_there))
+        let mut all = routes.flat_map(|all| &all.all);
+        all.any(leads_there)
+    }
+
+    fn link_with(&self, name: &str, address: IpAddr) -> Option<(&str, &str)> {
+        let node = self.0.node(name)?;
+        let mut addresses = node.addresses().ok()?.all.iter();
+        let own = addresses.find(|own| own.addr.addr == address)?;
+        let mut links = node.links().ok()?.all.iter();
+        let link = links.find(|link| link.name == own.link)?;
+        Some((&link.name, link.mac.as_deref()?))
     }
 }
 
@@ -228,10 +248,8 @@ impl<'n> Stations<'n> {
         if let Some(known) = self.read.borrow().get(name) {
             return Rc::clone(known);
         }
-        let mut judge = Judge::new(node);
-        judge.others = Some(Rc::new(Others(self.across)));
         let station = Rc::new(Station {
-            judge,
+            judge: self.across.witnessed(node),
             walks: Family::BOTH.map(|family| Kept::new(node, family)),
         });
         let mut all = self.read.borrow_mut();

@@ -100,7 +100,7 @@ pub struct Judge<'n> {
     /// Follows packets to other nodes, if their states are given.
     pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
     /// What the other nodes know of this one, if they were read.
-    pub(super) others: Option<Rc<dyn Witnesses + 'n>>,
+    pub(crate) others: Option<Rc<dyn Witnesses + 'n>>,
     /// Whether chains of nftables are on links or bridges.
     pub(super) has_link_hooks: bool,
     /// Whether the node has a pod network: before, routes to pods prove nothing.
@@ -353,7 +353,7 @@ impl<'n> Judge<'n> {
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
-        let asked: [&dyn Fn() -> Option<Fault>; 25] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 26] = [
             &|| self.kept_by_route(outcome),
             &|| self.ingress(question, outcome),
             &|| self.hidden_route(question, outcome),
@@ -367,6 +367,7 @@ impl<'n> Judge<'n> {
             &|| self.isolated(question, outcome),
             &|| self.dead_next_hop(question, outcome),
             &|| self.unanswered(question, outcome),
+            &|| self.other_machine(question, outcome),
             &|| self.out_of_masqueraded_ports(question, outcome),
             &|| self.reply(question, outcome),
             &|| self.by_third_node(question, outcome),

@@ -48,6 +48,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+pub(crate) use across::Witnesses;
 pub use across::{Across, Arrival, Far, Onward};
 pub use balancer::{hidden_balancer, hidden_balancer_words};
 pub use barrier::Barrier;

@@ -76,6 +76,49 @@ impl Judge<'_> {
         })
     }
 
+    /// Returns the fault of a packet whose next hop, or whose reply's, is an address of another node that was read, if it is sent to
+    /// another MAC address than that machine has. Routers of clouds may answer for all machines.
+    pub(super) fn other_machine(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let others = self.others.as_ref()?;
+        let all = self.node.neighbour_table().ok()?;
+        let links = &self.node.links().ok()?.all;
+        let machine = |address| {
+            let name = self.peers().with_address(address)?;
+            let (link, mac) = others.link_with(name, address)?;
+            Some((name, link, mac))
+        };
+        let is_same = |one: &str, other: &str| one.eq_ignore_ascii_case(other);
+        let (entry, (name, far, has)) = self.on_the_way(question, outcome, |address, link| {
+            let entry = all.on(address, link).filter(|entry| !entry.failed)?;
+            Some((entry, machine(address)?))
+        })?;
+        let used = entry.mac.as_deref()?;
+        let own = links.iter().find(|link| link.name == entry.link)?;
+        if own.mac.as_deref().is_some_and(|own| is_same(own, has)) {
+            return Some(Fault::Unknown(Missing::Unmodelled(format!(
+                "{} of this node and {far} of node {name} have the same MAC address, {has}: which of them gets what is sent there is \
+                 unknown",
+                own.name
+            ))));
+        }
+        // Those that answer for themselves.
+        let mut beside = all.all.iter().filter(|other| other.link == entry.link);
+        let is_direct = beside.any(|other| {
+            let mac = other.mac.as_deref().zip(machine(other.address));
+            mac.is_some_and(|(mac, (_, _, has))| is_same(mac, has))
+        });
+        (is_direct && !is_same(used, has)).then(|| {
+            Fault::Obstacle(Box::new(Obstacle::OtherMac {
+                address: entry.address,
+                link: entry.link.clone(),
+                used: used.to_owned(),
+                has: (has.to_owned(), format!("{far} of node {name}")),
+                of_pod: false,
+                inside: None,
+            }))
+        })
+    }
+
     /// Returns the Node with `address`, if its kubelet does not report.
     fn silent_at(&self, address: IpAddr) -> Option<String> {
         let nodes = self.node.nodes().ok()?;

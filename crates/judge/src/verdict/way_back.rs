@@ -53,10 +53,11 @@ impl Judge<'_> {
             flow: &flow,
             port: None,
         };
-        let asked: [&dyn Fn() -> Option<Fault>; 7] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 8] = [
             &|| self.led_elsewhere(question, end),
             &|| self.broken_link(back, end),
             &|| self.unanswered(back, end),
+            &|| self.other_machine(back, end),
             &|| self.stopped_tunnel(back, end),
             &|| self.home_gone(end),
             &|| self.off_tunnel(end),

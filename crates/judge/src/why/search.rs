@@ -206,7 +206,8 @@ impl Look<'_> {
         } else {
             port.clone()
         };
-        repair::with(self.node, repairs, family, |judge, world| {
+        let known = (self.node, self.judge.others.as_ref());
+        repair::with(known, repairs, family, |judge, world| {
             let target = Target {
                 port: &port,
                 kind: cell.kind,

@@ -37,7 +37,11 @@ impl<'s> There<'s> {
         if let Some(known) = self.looks.borrow().get(name) {
             return Some(Rc::clone(known));
         }
-        let look = Rc::new(Look::new(self.across.node(name)?, &self.families, &[]).ok()?);
+        let node = self.across.node(name)?;
+        let look = Rc::new(Look {
+            judge: self.across.witnessed(node),
+            ..Look::new(node, &self.families, &[]).ok()?
+        });
         let mut all = self.looks.borrow_mut();
         all.insert(name.to_owned(), Rc::clone(&look));
         Some(look)

@@ -320,8 +320,7 @@ impl fmt::Display for Obstacle {
                     inside.map_or_else(|| "the node".to_owned(), |(pod, _)| format!("pod {pod}"));
                 write!(
                     f,
-                    "{who} sends packets for {address} on {link} to the MAC address {used}, an entry that does not change, but {of} \
-                     has {mac}"
+                    "{who} sends packets for {address} on {link} to the MAC address {used}, but {of} has {mac}"
                 )
             }
             Self::AddressGone { at, pod } => write!(
