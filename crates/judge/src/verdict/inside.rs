@@ -130,6 +130,7 @@ impl Judge<'_> {
             .or_else(nowhere)
             .or_else(|| self.beside(&inside, flow, None))
             .or_else(|| self.strayed(&inside, flow.destination, false))
+            .or_else(|| self.other_source(&inside, flow.destination))
             .or_else(|| self.gatewayless(&inside, flow.destination))
             .or_else(|| self.no_gateway(&inside, flow.destination))
             .or_else(unanswered)

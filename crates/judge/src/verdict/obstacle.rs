@@ -178,6 +178,17 @@ pub enum Obstacle {
         /// Whether it ends the replies.
         reply: bool,
     },
+    /// A route in the network of a pod gives its packets a source to which the node has no route by the pod's link.
+    OtherSource {
+        /// The pod's address.
+        pod: IpAddr,
+        /// A process in it.
+        pid: u32,
+        /// The source.
+        source: IpAddr,
+        /// The route.
+        route: Box<Route>,
+    },
     /// The pod of an endpoint has ended.
     Ended {
         /// The endpoint.
@@ -661,6 +672,7 @@ impl Obstacle {
             Self::NoLocalPort { .. }
             | Self::Forgotten { .. }
             | Self::InsideRoute { reply: false, .. }
+            | Self::OtherSource { .. }
             | Self::Strayed { reply: false, .. }
             | Self::Gatewayless { .. }
             | Self::Beside { reply: false, .. }
@@ -781,6 +793,7 @@ impl Obstacle {
             | Self::Unanswered { .. }
             | Self::NoSourcePort { .. }
             | Self::NoPeer { .. }
+            | Self::OtherSource { .. }
             | Self::IntoTunnel { .. }
             | Self::HiddenRoute { .. }
             | Self::ThirdNode { .. }

@@ -78,6 +78,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::OwnEnd { pod, .. }
         | Obstacle::Inside { pod, .. }
         | Obstacle::InsideRoute { pod, .. }
+        | Obstacle::OtherSource { pod, .. }
         | Obstacle::Strayed { pod, .. }
         | Obstacle::Gatewayless { pod, .. }
         | Obstacle::Link {

@@ -132,16 +132,25 @@ impl Route {
 
     /// Returns the command that removes it.
     pub fn removal(&self) -> String {
+        format!("{} route del {self}{}", program(self.family), self.place())
+    }
+
+    /// Returns the command that gives packets by the route another source, in a shell.
+    pub fn with_source(&self, source: IpAddr) -> String {
         let ip = program(self.family);
+        format!("{ip} route replace {self} src {source}{}", self.place())
+    }
+
+    /// Returns the options of its table and metric, each after a blank.
+    fn place(&self) -> String {
         let table = match self.table.as_str() {
             "main" => String::new(),
             table => format!(" table {table}"),
         };
-        let metric = match self.metric {
-            0 => String::new(),
-            metric => format!(" metric {metric}"),
-        };
-        format!("{ip} route del {self}{table}{metric}")
+        match self.metric {
+            0 => table,
+            metric => format!("{table} metric {metric}"),
+        }
     }
 }
 

@@ -210,6 +210,15 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Delete the pod, so that the network plugin makes its routes again.",
             format!("nsenter --net=/proc/{pid}/ns/net ip route"),
         ),
+        Obstacle::OtherSource {
+            pod, pid, route, ..
+        } => Fix::on_node(
+            "Let the route have the pod's address as its source, also in the container or network plugin that sets it.",
+            format!(
+                "nsenter --net=/proc/{pid}/ns/net {}",
+                route.with_source(*pod)
+            ),
+        ),
         Obstacle::Ended { .. } => Fix::kubectl(
             "kube-controller-manager updates EndpointSlices: check that it runs and leads. One that was made by hand has to be corrected \
              by hand.",

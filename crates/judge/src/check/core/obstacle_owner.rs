@@ -104,6 +104,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         }
         | Obstacle::Inside { .. }
         | Obstacle::InsideRoute { .. }
+        | Obstacle::OtherSource { .. }
         | Obstacle::Strayed { .. }
         | Obstacle::Gatewayless { .. }
         | Obstacle::Link {

@@ -617,6 +617,7 @@ fn about(what: &Obstacle) -> Subject {
         Obstacle::RouteBack { pod: address, .. }
         | Obstacle::Inside { pod: address, .. }
         | Obstacle::InsideRoute { pod: address, .. }
+        | Obstacle::OtherSource { pod: address, .. }
         | Obstacle::Strayed { pod: address, .. }
         | Obstacle::Gatewayless { pod: address, .. }
         | Obstacle::Beside { pod: address, .. }

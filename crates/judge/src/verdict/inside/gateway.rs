@@ -15,6 +15,25 @@ use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
 
 impl Judge<'_> {
+    /// Returns the fault of a pod's packets to `to` whose route there gives them a source that does not lead back to the pod.
+    pub(super) fn other_source(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
+        let route = inside.route(to)?;
+        let source = route.source.filter(|source| *source != inside.address)?;
+        let way = |to| match self.router.decide(Lookup::to(Asked::new(to, None))) {
+            Decision::Out { device, .. } => device,
+            _ => None,
+        };
+        let home = way(inside.address)?;
+        (way(source)? != home).then(|| {
+            Fault::Obstacle(Box::new(Obstacle::OtherSource {
+                pod: inside.address,
+                pid: inside.network.pid,
+                source,
+                route: Box::new(route),
+            }))
+        })
+    }
+
     /// Returns the fault of packets of a pod whose link is on a link of the node, past its rules; or of packets to it that leave the node
     /// by the link called `out`.
     pub(super) fn beside(

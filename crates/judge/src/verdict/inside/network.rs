@@ -16,6 +16,7 @@ use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
+use kpx_node::node::routes::Route;
 use kpx_node::node::sockets::Socket;
 
 /// The most ports named in a message about where a pod listens.
@@ -203,6 +204,16 @@ impl<'p> Inside<'p> {
             ..Lookup::to(Asked::new(to, None))
         };
         Some(Router::new(&node).decide(lookup))
+    }
+
+    /// Returns the route of packets to `to` that are not bound to an address.
+    pub(super) fn route(&self, to: IpAddr) -> Option<Route> {
+        let node = NodeSnapshot::new(&self.network.evidence);
+        let lookup = Lookup {
+            transport: self.transport,
+            ..Lookup::to(Asked::new(to, None))
+        };
+        Router::new(&node).found(lookup).ok()?.cloned()
     }
 
     /// Returns whether a routing policy rule of the pod's network asks for a mark, and a rule there marks the pod's packets to `to`.

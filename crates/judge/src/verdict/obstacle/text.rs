@@ -554,6 +554,14 @@ impl fmt::Display for Obstacle {
                     None => write!(f, "no route leads to {to}, so {what} end there"),
                 }
             }
+            Self::OtherSource {
+                pod, source, route, ..
+            } => write!(
+                f,
+                "in the network of pod {pod}, the {} gives its packets the source {source}: the node has no route to that address by the \
+                 pod's link, so replies are lost",
+                route_words(route)
+            ),
             Self::Ended {
                 at,
                 pod,
