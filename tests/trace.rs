@@ -121,7 +121,7 @@ async fn snapshots_of_the_tutorial() {
         );
         insta::assert_snapshot!(
             shown("nodeport"),
-            trace(&name, &["nodeport:31082", "--source", "external"]).await
+            trace(&name, &["nodeport:31082", "--source", "outside"]).await
         );
         insta::assert_snapshot!(
             shown("hairpin"),
@@ -166,11 +166,11 @@ async fn a_pod_that_reaches_itself_gets_another_source() {
 async fn a_nodeport_is_masqueraded_unless_its_policy_is_local() {
     for mode in MODES {
         let name = format!("seed-{mode}");
-        let (_, _, all) = traces(&name, "nodeport:31082", &["--source", "external"]).await;
+        let (_, _, all) = traces(&name, "nodeport:31082", &["--source", "outside"]).await;
         assert_eq!(verdict(&all[0]), "deliver", "{name}");
         assert_eq!(masqueraded(&all[0]), [true; 3], "{name}");
         let name = format!("full-{mode}");
-        let (_, _, all) = traces(&name, "203.0.113.12:80", &["--source", "external"]).await;
+        let (_, _, all) = traces(&name, "203.0.113.12:80", &["--source", "outside"]).await;
         assert_eq!(verdict(&all[0]), "deliver", "{name}");
         assert!(masqueraded(&all[0]).iter().all(|m| !m), "{name}");
     }
@@ -180,7 +180,7 @@ async fn a_nodeport_is_masqueraded_unless_its_policy_is_local() {
 async fn a_service_without_endpoints_rejects_with_the_reason() {
     for mode in MODES {
         let name = format!("full-{mode}");
-        for source in ["host", "external", "10.244.1.200"] {
+        for source in ["host", "outside", "10.244.1.200"] {
             let (_, _, all) = traces(&name, "shop/empty", &["--source", source]).await;
             assert_eq!(verdict(&all[0]), "reject", "{name} {source}");
             let why = reason(&all[0]);
@@ -218,7 +218,7 @@ async fn source_ranges_accept_and_drop_clients() {
         let (_, _, inside) = traces(&name, lb, &["--source", "198.51.100.7"]).await;
         assert_eq!(verdict(&inside[0]), "deliver", "{name}");
         // As for `why`, a client that the Service lets in stands for all outside.
-        let (_, _, outside) = traces(&name, lb, &["--source", "external"]).await;
+        let (_, _, outside) = traces(&name, lb, &["--source", "outside"]).await;
         assert_eq!(verdict(&outside[0]), "deliver", "{name}");
         let (_, _, outside) = traces(&name, lb, &["--source", "198.18.0.1"]).await;
         assert_eq!(verdict(&outside[0]), "drop", "{name}");
@@ -251,12 +251,12 @@ async fn snapshots_of_every_kind_of_service() {
         (
             "udp",
             "full-nftables",
-            &["edge/syslog", "--source", "external"],
+            &["edge/syslog", "--source", "outside"],
         ),
         (
             "sctp",
             "full-ipvs",
-            &["edge/sigtran", "--source", "external"],
+            &["edge/sigtran", "--source", "outside"],
         ),
         (
             "terminating",
@@ -281,7 +281,7 @@ async fn snapshots_of_every_kind_of_service() {
         (
             "leftover",
             "leftover-iptables-to-ipvs",
-            &["edge/web:http", "--source", "external"],
+            &["edge/web:http", "--source", "outside"],
         ),
     ];
     for (shown, name, args) in cases {
@@ -290,7 +290,7 @@ async fn snapshots_of_every_kind_of_service() {
     let v6 = ["--family", "6", "trace"];
     for name in ["dual-iptables", "dual-ipvs", "dual-nftables"] {
         let mut args = v6.to_vec();
-        args.extend(["shop/front:http", "--source", "external"]);
+        args.extend(["shop/front:http", "--source", "outside"]);
         let ran = kpx_on(name, &args).await;
         fits(&ran, name, &args);
         insta::assert_snapshot!(format!("v6-{name}"), ran);
@@ -778,7 +778,7 @@ async fn a_missing_rule_is_named() {
     let dir = broken("full-iptables", &[(RULES, &lost)]);
     insta::assert_snapshot!(
         "missing-jump",
-        trace_in(&dir, &["shop/cart", "--source", "external"]).await
+        trace_in(&dir, &["shop/cart", "--source", "outside"]).await
     );
 }
 
@@ -812,7 +812,7 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_owner() {
     let dir = broken("full-iptables", &[(RULES, &accept)]);
     insta::assert_snapshot!(
         "shadowed",
-        trace_in(&dir, &["shop/cart", "--source", "external"]).await
+        trace_in(&dir, &["shop/cart", "--source", "outside"]).await
     );
     let docker = |text: &str| {
         text.replacen("*nat\n", "*nat\n:DOCKER - [0:0]\n", 1).replacen(
@@ -824,7 +824,7 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_owner() {
     let dir = broken("full-iptables", &[(RULES, &docker)]);
     insta::assert_snapshot!(
         "taken-by-docker",
-        trace_in(&dir, &["nodeport:30081", "--source", "external"]).await
+        trace_in(&dir, &["nodeport:30081", "--source", "outside"]).await
     );
     let inside = |text: &str| {
         text.replacen(
@@ -836,7 +836,7 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_owner() {
     let dir = broken("full-iptables", &[(RULES, &inside)]);
     insta::assert_snapshot!(
         "returned-early",
-        trace_in(&dir, &["shop/cart", "--source", "external"]).await
+        trace_in(&dir, &["shop/cart", "--source", "outside"]).await
     );
 }
 
@@ -853,7 +853,7 @@ async fn a_chain_that_kube_proxy_did_not_write_is_named() {
         text.replacen(first, &rules, 1)
     };
     let dir = broken("full-iptables", &[(RULES, &stolen)]);
-    let ran = trace_in(&dir, &["shop/cart", "--source", "external"]).await;
+    let ran = trace_in(&dir, &["shop/cart", "--source", "outside"]).await;
     assert_eq!(ran.code, 1, "{ran}");
     let lead = "MISLED: shop/cart:http (10.100.1.1:8080/tcp): the rules lead to 10.9.9.9:80";
     assert!(ran.out.contains(&format!("\n{lead}")), "{ran}");
@@ -897,7 +897,7 @@ async fn a_scheduler_that_hashes_is_noted_with_what_it_hashes() {
     ] {
         let change = |text: &str| text.replace(" -s rr", &format!(" -s {options}"));
         let dir = broken("seed-ipvs", &[("node/ipvsadm-save.txt", &change)]);
-        let ran = trace_in(&dir, &["10.97.54.248:80", "--source", "external"]).await;
+        let ran = trace_in(&dir, &["10.97.54.248:80", "--source", "outside"]).await;
         let words: Vec<_> = ran.out.split_whitespace().collect();
         assert!(words.join(" ").contains(what), "{what}: {ran}");
     }
