@@ -732,7 +732,9 @@ async fn every_command_that_judges_all_services_follows_connections_to_the_other
     assert_eq!(shown, failing);
     let human = on(&[&one[..], &["doctor"]].concat()).await.out;
     let headline = human.lines().nth(1).unwrap();
-    let report = on(&[&one[..], &["report", "-o", "-"]].concat()).await.out;
+    let report = on(&[&one[..], &["report", "--file", "-"]].concat())
+        .await
+        .out;
     assert!(report.contains(headline), "{headline}");
     let mut screen = Session::on(
         (40, 200),
@@ -747,7 +749,7 @@ async fn every_command_that_judges_all_services_follows_connections_to_the_other
     });
     screen.type_in("q");
     screen.end();
-    let page = on(&["report", "-o", "-"]).await.out;
+    let page = on(&["report", "--file", "-"]).await.out;
     crate::report::holds(&page, "all nodes");
     for part in NAMES.into_iter().chain(failing.iter().map(String::as_str)) {
         assert!(page.contains(part), "{part}");

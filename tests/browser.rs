@@ -198,7 +198,12 @@ async fn healthy(folder: &TempDir) -> PathBuf {
     let node = broken("seed-iptables", &[("node/sysctl.txt", &on)]);
     let path = folder.path().join("healthy.html");
     let from = node.path().to_str().unwrap();
-    let target = ["--trace", "default/nginx-svc", "-o", path.to_str().unwrap()];
+    let target = [
+        "--trace",
+        "default/nginx-svc",
+        "--file",
+        path.to_str().unwrap(),
+    ];
     let ran = kpx(&[&["--from", from, "report"], &target[..]].concat()).await;
     assert_eq!(
         ran.out,

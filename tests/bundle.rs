@@ -558,8 +558,8 @@ async fn a_bundle_is_read_in_the_name_of_its_own_node_alone() {
         &["reconcile"],
         &["preflight", "--to", "nftables"],
         &["resolve", "kubernetes", "--namespace", "default"],
-        &["snapshot", "-o", "/dev/null/x"],
-        &["report", "-o", "/dev/null/x"],
+        &["snapshot", "--file", "/dev/null/x"],
+        &["report", "--file", "/dev/null/x"],
     ] {
         let ran = kpx_with(bundle, &[&["--node", "node2"], command].concat()).await;
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{command:?} {ran}");

@@ -194,7 +194,7 @@ async fn an_address_of_a_family_that_the_service_lacks_is_not_kube_proxys() {
 async fn a_node_port_has_the_families_of_its_service() {
     let (text, _) = said_on(
         "dual-nftables",
-        &["trace", "nodeport:31082", "--source", "external"],
+        &["trace", "nodeport:31082", "--source", "outside"],
     )
     .await;
     assert!(text.contains("[fd00:10:0:2::15]:31082"), "{text}");

@@ -238,9 +238,20 @@ async fn what_does_not_exist_has_one_status() {
 #[tokio::test]
 async fn a_file_of_another_kind_is_not_written() {
     for (args, says) in [
-        (&["report", "-o", "json"][..], "writes one page of HTML"),
-        (&["report", "-o", "a.pdf"], "pass -o a.html"),
-        (&["snapshot", "-o", "x.zip"], "pass -o x.tar.gz"),
+        (
+            &["report", "-o", "json"][..],
+            "`kpx doctor -o json` has the findings",
+        ),
+        (
+            &["report", "-o", "a.html"],
+            "--file names the file: --file a.html",
+        ),
+        (&["report", "--file", "a.pdf"], "pass a.html"),
+        (
+            &["snapshot", "-o", "x.tgz"],
+            "--file names the file: --file x.tgz",
+        ),
+        (&["snapshot", "--file", "x.zip"], "pass x.tar.gz"),
         (&["completions", "bash", "-o", "json"], "omit -o"),
     ] {
         let ran = kpx_on("seed-ipvs", args).await;

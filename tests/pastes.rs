@@ -180,7 +180,7 @@ async fn a_paste_becomes_a_bundle_without_a_time() {
             .display()
             .to_string();
         let from = sample(MIXED);
-        let mut args = vec!["--from", &from, "snapshot", "-o", &bundle];
+        let mut args = vec!["--from", &from, "snapshot", "--file", &bundle];
         if redact {
             args.push("--redact");
         }
@@ -480,7 +480,10 @@ async fn each_node_of_kind_has_its_log_and_its_version() {
     for (node, of) in [("w1", "w1"), ("w2", "w2 again")] {
         let bundle = dir.path().join(format!("{node}.tar"));
         let bundle = bundle.display().to_string();
-        let ran = kpx(&["--from", &path, "--node", node, "snapshot", "-o", &bundle]).await;
+        let ran = kpx(&[
+            "--from", &path, "--node", node, "snapshot", "--file", &bundle,
+        ])
+        .await;
         assert!(
             ran.err
                 .contains(&format!("kind logs, node {node}: kube-proxy's log")),
@@ -530,7 +533,10 @@ async fn logs_of_a_must_gather_are_those_of_the_nodes_of_their_pods() {
     );
     let from = path.display().to_string();
     let bundle = dir.path().join("w2.tar").display().to_string();
-    let ran = kpx(&["--from", &from, "--node", "w2", "snapshot", "-o", &bundle]).await;
+    let ran = kpx(&[
+        "--from", &from, "--node", "w2", "snapshot", "--file", &bundle,
+    ])
+    .await;
     assert!(
         ran.err.contains("must-gather, node w2: kube-proxy's log"),
         "{ran}"

@@ -58,7 +58,7 @@ async fn a_provider_is_recognised_from_a_redacted_bundle() {
         let bundle = model.bundle();
         let redacted = bundle.with_file_name("redacted");
         let [from, to] = [&bundle, &redacted].map(|path| path.to_str().unwrap());
-        let ran = kpx(&["--from", from, "snapshot", "--redact", "-o", to]).await;
+        let ran = kpx(&["--from", from, "snapshot", "--redact", "--file", to]).await;
         assert_eq!(ran.code, 0, "{ran}");
         let (before, report) = planned(&model).await;
         let known = &report["plan"]["provider"]["known"];

@@ -88,7 +88,7 @@ async fn a_machine_that_is_no_node_is_refused() {
         &["show", "modules"],
         &["diff"],
         &["trace", "10.96.0.1:443"],
-        &["snapshot", "-o", "/nonexistent/x.tar.gz"],
+        &["snapshot", "--file", "/nonexistent/x.tar.gz"],
         &["reconcile"],
         &["preflight", "--to", "ipvs"],
     ] {
@@ -209,7 +209,7 @@ async fn a_bundle_is_completed_from_the_cluster() {
     let complete = world.path("complete.tar.gz");
     let complete = complete.to_str().unwrap();
     let ran = world
-        .kpx(&["--from", bundle, "snapshot", "-o", complete])
+        .kpx(&["--from", bundle, "snapshot", "--file", complete])
         .await;
     assert!(
         ran.out
@@ -268,7 +268,7 @@ async fn a_redacted_bundle_is_not_completed() {
     let redacted = redacted.to_str().unwrap();
     let bundle = world.path("bundle");
     let from = ["--from", bundle.to_str().unwrap()];
-    kpx(&[&from[..], &["snapshot", "--redact", "-o", redacted]].concat()).await;
+    kpx(&[&from[..], &["snapshot", "--redact", "--file", redacted]].concat()).await;
     let ran = world.kpx(&["--from", redacted, "doctor"]).await;
     assert_eq!(ran.code, 4, "{ran}");
     assert!(ran.err.contains("the bundle is redacted"), "{ran}");

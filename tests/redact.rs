@@ -126,7 +126,7 @@ impl Pair {
                 }
             }
         }
-        let mut sources = ["host", "external"]
+        let mut sources = ["host", "outside"]
             .map(|name| (name.to_owned(), name.to_owned()))
             .to_vec();
         let slices = self.before.text(Item::EndpointSlices).unwrap_or("{}");

@@ -318,7 +318,7 @@ async fn a_bundle_of_a_remote_node_has_its_items_and_the_objects_of_the_cluster(
     let world = World::new();
     let path = world.path("x.tar.gz");
     let ran = world
-        .on(NODE, &["snapshot", "-o", path.to_str().unwrap()])
+        .on(NODE, &["snapshot", "--file", path.to_str().unwrap()])
         .await;
     assert_eq!(ran.code, 0, "{ran}");
     let saved = evidence::load(&path, ITEMS).unwrap();
@@ -788,7 +788,7 @@ async fn probes_and_questions_are_sent_from_the_node() {
     let ran = world
         .on(
             NODE,
-            &["trace", "shop/cart", "--probe", "--source", "external"],
+            &["trace", "shop/cart", "--probe", "--source", "outside"],
         )
         .await;
     assert_eq!(ran.code, 2, "{ran}");

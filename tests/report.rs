@@ -12,7 +12,7 @@ use crate::support::{broken, kpx, kpx_on};
 
 /// Returns the page of the recording `name`.
 pub(crate) async fn written(name: &str, more: &[&str]) -> String {
-    let ran = kpx_on(name, &[&["report", "-o", "-"], more].concat()).await;
+    let ran = kpx_on(name, &[&["report", "--file", "-"], more].concat()).await;
     assert_eq!(ran.code, 0, "{name}: {ran}");
     ran.out
 }
@@ -76,7 +76,13 @@ async fn named(text: &str) -> String {
     let file = dir.path().join("changes.json");
     fs::write(&file, format!("{events}\n")).unwrap();
     let target = format!("default{text}/nginx-svc{text}");
-    let mut args = vec!["--from", dir.path().to_str().unwrap(), "report", "-o", "-"];
+    let mut args = vec![
+        "--from",
+        dir.path().to_str().unwrap(),
+        "report",
+        "--file",
+        "-",
+    ];
     args.extend(["--timeline", file.to_str().unwrap()]);
     // Only a name without separators is a target.
     if !text.contains([':', '/', ' ', '[']) {
@@ -343,7 +349,14 @@ async fn without_data_the_page_says_unknown() {
     ] {
         fs::remove_file(dir.path().join(file)).unwrap();
     }
-    let ran = kpx(&["--from", dir.path().to_str().unwrap(), "report", "-o", "-"]).await;
+    let ran = kpx(&[
+        "--from",
+        dir.path().to_str().unwrap(),
+        "report",
+        "--file",
+        "-",
+    ])
+    .await;
     assert_eq!(ran.code, 0, "{ran}");
     holds(&ran.out, "without data");
     let document = parsed(&ran.out);
@@ -422,7 +435,11 @@ async fn a_time_line_has_its_events_and_a_wrong_line_is_named() {
         "{\"kind\":\"ChangeEvent\",\"at\":\"noon\"}",
     ] {
         fs::write(&file, event("service", "changed") + wrong).unwrap();
-        let ran = kpx_on("seed-iptables", &["report", "-o", "-", "--timeline", path]).await;
+        let ran = kpx_on(
+            "seed-iptables",
+            &["report", "--file", "-", "--timeline", path],
+        )
+        .await;
         assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{wrong}");
         assert!(
             ran.err
@@ -437,7 +454,7 @@ async fn a_file_is_private_and_never_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("report.html");
     let name = path.to_str().unwrap();
-    let ran = kpx_on("seed-iptables", &["report", "-o", name]).await;
+    let ran = kpx_on("seed-iptables", &["report", "--file", name]).await;
     let counts = "inconclusive: data is missing; 12 checks unknown";
     assert_eq!(ran.out, format!("wrote {name}: {counts}\n"), "{ran}");
     assert_eq!(
@@ -449,7 +466,7 @@ async fn a_file_is_private_and_never_overwritten() {
         written("seed-iptables", &[]).await
     );
     fs::write(&path, "mine").unwrap();
-    let ran = kpx_on("seed-iptables", &["report", "-o", name]).await;
+    let ran = kpx_on("seed-iptables", &["report", "--file", name]).await;
     assert_eq!(ran.code, 4, "{ran}");
     assert!(
         ran.err.contains("exists, and kpx does not overwrite"),
@@ -462,7 +479,11 @@ async fn a_file_is_private_and_never_overwritten() {
         "nothing is left"
     );
     let lost = dir.path().join("no/report.html");
-    let ran = kpx_on("seed-iptables", &["report", "-o", lost.to_str().unwrap()]).await;
+    let ran = kpx_on(
+        "seed-iptables",
+        &["report", "--file", lost.to_str().unwrap()],
+    )
+    .await;
     assert!(ran.code == 4 && ran.err.contains("cannot write "), "{ran}");
 }
 
@@ -470,7 +491,7 @@ async fn a_file_is_private_and_never_overwritten() {
 async fn a_target_that_is_wrong_is_an_error() {
     let ran = kpx_on(
         "seed-iptables",
-        &["report", "-o", "-", "--trace", "default/nginx-svx"],
+        &["report", "--file", "-", "--trace", "default/nginx-svx"],
     )
     .await;
     assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{ran}");
@@ -484,11 +505,11 @@ async fn the_page_of_a_redacted_bundle_has_no_name_of_the_node() {
     let bundle = bundle.to_str().unwrap();
     let ran = kpx_on(
         "ir16-foreign-drops",
-        &["snapshot", "--redact", "-o", bundle],
+        &["snapshot", "--redact", "--file", bundle],
     )
     .await;
     assert_eq!(ran.code, 0, "{ran}");
-    let ran = kpx(&["--from", bundle, "report", "-o", "-"]).await;
+    let ran = kpx(&["--from", bundle, "report", "--file", "-"]).await;
     assert_eq!(ran.code, 0, "{ran}");
     holds(&ran.out, "redacted");
     assert!(ran.out.contains("Names and addresses in it are replaced."));

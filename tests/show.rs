@@ -664,7 +664,7 @@ async fn a_redacted_bundle_shows_as_much() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("redacted");
         let path = path.to_str().unwrap();
-        let ran = before.kpx(&["snapshot", "--redact", "-o", path]).await;
+        let ran = before.kpx(&["snapshot", "--redact", "--file", path]).await;
         assert!(matches!(ran.code, 0 | 3), "{ran}");
         for view in VIEWS {
             let after = kpx(&["--from", path, "show", view, "-o", "json"]).await;

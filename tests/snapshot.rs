@@ -249,7 +249,7 @@ async fn a_redacted_bundle_gets_the_same_diagnosis() {
     for name in NODES {
         let path = scratch.path().join(format!("{name}.tar.gz"));
         let path = path.to_str().unwrap();
-        let ran = kpx_on(name, &["snapshot", "--redact", "-o", path]).await;
+        let ran = kpx_on(name, &["snapshot", "--redact", "--file", path]).await;
         assert_eq!(ran.code, 0, "{ran}");
         let verdicts = |text: &str| -> Vec<(String, String, usize)> {
             let report: Value = serde_json::from_str(text).unwrap();
@@ -274,7 +274,7 @@ async fn a_snapshot_of_a_bundle_is_that_bundle() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("copy.tgz");
     let path = path.to_str().unwrap();
-    let ran = kpx_on("full-ipvs", &["snapshot", "-o", path]).await;
+    let ran = kpx_on("full-ipvs", &["snapshot", "--file", path]).await;
     assert_eq!(ran.code, 0, "{ran}");
     assert!(
         ran.out.contains(&format!("\nWrote {path}: 31 items")),
@@ -287,7 +287,7 @@ async fn a_snapshot_of_a_bundle_is_that_bundle() {
     assert_eq!(manifest.node.as_deref(), Some("node1"));
     assert_eq!(manifest.time, "2026-11-20T12:11:57Z");
 
-    let again = kpx_on("full-ipvs", &["snapshot", "-o", path]).await;
+    let again = kpx_on("full-ipvs", &["snapshot", "--file", path]).await;
     assert_eq!(again.code, 4);
     assert!(again.err.contains("kpx does not overwrite"), "{again}");
 }
@@ -332,7 +332,7 @@ async fn the_script_prints_itself_and_nothing_else() {
     let ran = kpx(&["snapshot", "--script"]).await;
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert!(ran.out.starts_with("#!/bin/sh\n"));
-    let ran = kpx(&["snapshot", "--script", "-o", "x.sh"]).await;
+    let ran = kpx(&["snapshot", "--script", "--file", "x.sh"]).await;
     assert_eq!(ran.code, 2, "{ran}");
 }
 
@@ -374,7 +374,7 @@ fn the_script_makes_a_bundle_without_any_tool() {
         "{err}"
     );
     let add = format!(
-        "  kpx --from {}/node1.tar.gz --kubeconfig FILE snapshot -o complete.tar.gz\n",
+        "  kpx --from {}/node1.tar.gz --kubeconfig FILE snapshot --file complete.tar.gz\n",
         scratch.path().display()
     );
     assert!(

@@ -122,7 +122,7 @@ async fn snapshots_of_the_tutorial() {
         );
         insta::assert_snapshot!(
             shown("nodeport"),
-            trace(&name, &["nodeport:31082", "--source", "external"]).await
+            trace(&name, &["nodeport:31082", "--source", "outside"]).await
         );
         insta::assert_snapshot!(
             shown("hairpin"),
@@ -167,11 +167,11 @@ async fn a_pod_that_reaches_itself_gets_another_source() {
 async fn a_nodeport_is_masqueraded_unless_its_policy_is_local() {
     for mode in MODES {
         let name = format!("seed-{mode}");
-        let (_, _, all) = traces(&name, "nodeport:31082", &["--source", "external"]).await;
+        let (_, _, all) = traces(&name, "nodeport:31082", &["--source", "outside"]).await;
         assert_eq!(verdict(&all[0]), "deliver", "{name}");
         assert_eq!(masqueraded(&all[0]), [true; 3], "{name}");
         let name = format!("full-{mode}");
-        let (_, _, all) = traces(&name, "203.0.113.12:80", &["--source", "external"]).await;
+        let (_, _, all) = traces(&name, "203.0.113.12:80", &["--source", "outside"]).await;
         assert_eq!(verdict(&all[0]), "deliver", "{name}");
         assert!(masqueraded(&all[0]).iter().all(|m| !m), "{name}");
     }
@@ -181,7 +181,7 @@ async fn a_nodeport_is_masqueraded_unless_its_policy_is_local() {
 async fn a_service_without_endpoints_rejects_with_the_reason() {
     for mode in MODES {
         let name = format!("full-{mode}");
-        for source in ["host", "external", "10.244.1.200"] {
+        for source in ["host", "outside", "10.244.1.200"] {
             let (_, _, all) = traces(&name, "shop/empty", &["--source", source]).await;
             assert_eq!(verdict(&all[0]), "reject", "{name} {source}");
             let why = reason(&all[0]);
@@ -219,7 +219,7 @@ async fn source_ranges_accept_and_drop_clients() {
         let (_, _, inside) = traces(&name, lb, &["--source", "198.51.100.7"]).await;
         assert_eq!(verdict(&inside[0]), "deliver", "{name}");
         // As for `why`, a client that the Service lets in stands for all outside.
-        let (_, _, outside) = traces(&name, lb, &["--source", "external"]).await;
+        let (_, _, outside) = traces(&name, lb, &["--source", "outside"]).await;
         assert_eq!(verdict(&outside[0]), "deliver", "{name}");
         let (_, _, outside) = traces(&name, lb, &["--source", "198.18.0.1"]).await;
         assert_eq!(verdict(&outside[0]), "drop", "{name}");
@@ -252,12 +252,12 @@ async fn snapshots_of_every_kind_of_service() {
         (
             "udp",
             "full-nftables",
-            &["edge/syslog", "--source", "external"],
+            &["edge/syslog", "--source", "outside"],
         ),
         (
             "sctp",
             "full-ipvs",
-            &["edge/sigtran", "--source", "external"],
+            &["edge/sigtran", "--source", "outside"],
         ),
         (
             "terminating",
@@ -282,7 +282,7 @@ async fn snapshots_of_every_kind_of_service() {
         (
             "leftover",
             "leftover-iptables-to-ipvs",
-            &["edge/web:http", "--source", "external"],
+            &["edge/web:http", "--source", "outside"],
         ),
     ];
     for (shown, name, args) in cases {
@@ -291,7 +291,7 @@ async fn snapshots_of_every_kind_of_service() {
     let v6 = ["--family", "6", "trace"];
     for name in ["dual-iptables", "dual-ipvs", "dual-nftables"] {
         let mut args = v6.to_vec();
-        args.extend(["shop/front:http", "--source", "external"]);
+        args.extend(["shop/front:http", "--source", "outside"]);
         let ran = kpx_on(name, &args).await;
         fits(&ran, name, &args);
         insta::assert_snapshot!(format!("v6-{name}"), ran);

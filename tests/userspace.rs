@@ -96,7 +96,7 @@ async fn portals_are_shown_with_the_port_of_the_process() {
 #[tokio::test]
 async fn a_trace_goes_on_from_the_process_to_ready_endpoints() {
     insta::assert_snapshot!("trace", kpx_on(NODE, &["trace", "default/nginx-svc"]).await);
-    let external = ["trace", "default/edge", "--source", "external"];
+    let external = ["trace", "default/edge", "--source", "outside"];
     insta::assert_snapshot!("trace-sticky", kpx_on(NODE, &external).await);
     let evidence = load(NODE);
     let service = flow("10.97.54.248:80", Entry::Pod, Proto::Tcp);

@@ -31,6 +31,11 @@ pub struct ChecksArgs {
     /// 2027-03-31}. `check` is an id or a name. `subject` limits the entry to matching findings; * matches any text. The
     /// entry expires at the end of its last day, in UTC. Suppressed findings are counted, listed with -v and in JSON, and do
     /// not change the exit status.
-    #[arg(long, value_name = "FILE", env = "KPX_IGNORE_FILE")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "KPX_IGNORE_FILE",
+        hide_short_help = true
+    )]
     pub ignore_file: Option<PathBuf>,
 }

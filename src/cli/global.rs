@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::value::{self, Offered};
+use kpx_judge::check::ignore::Entry;
 use kpx_node::net::Family;
 
 /// Options that every command takes.
@@ -145,6 +146,12 @@ pub struct GlobalArgs {
     /// Reading the rules of iptables and nftables, and each check of the doctor, may take six times as long.
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = value::duration, env = "KPX_TIMEOUT")]
     pub timeout: Duration,
+
+    /// Ignore the findings of this check
+    ///
+    /// The configuration file sets it: its list `ignore`.
+    #[arg(long, global = true, value_name = "ENTRY", action = ArgAction::Append, value_parser = Entry::of_settings, hide = true)]
+    pub ignore: Vec<Entry>,
 
     /// Print results and errors only
     #[arg(long, short, global = true, env = "KPX_QUIET")]

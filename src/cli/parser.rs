@@ -31,14 +31,14 @@ use crate::command::trace::args::{self as trace, TraceArgs};
 use crate::command::version::args::{self as version, VersionArgs};
 use crate::command::watch::args::{self as watch, WatchArgs};
 use crate::command::why::args::{self as why, WhyArgs};
-use crate::render::Format;
+use crate::render::{Format, wrap};
 
 /// Inspect, repair and migrate a node's kube-proxy rules
 ///
 /// kpx reads what kube-proxy programmed on a node (iptables, ipvs or nftables), compares it with the cluster's Services, and
 /// reports what is wrong and how to fix it. It is read-only unless you pass `--apply`, or confirm a migration.
 #[derive(Debug, Parser)]
-#[command(name = "kpx", version, disable_help_subcommand = true, after_help = EXAMPLES, after_long_help = LONG_AFTER)]
+#[command(name = "kpx", version, disable_help_subcommand = true, after_long_help = LONG_AFTER)]
 pub struct Cli {
     /// Options that every command takes.
     #[command(flatten)]
@@ -80,53 +80,56 @@ pub fn command() -> clap::Command {
         .collect();
     let output = globals.iter().find(|arg| arg.get_id() == "output");
     let output = output.cloned().unwrap_or_else(|| clap::Arg::new("output"));
-    let names = global_names(&globals);
+    let main = globals
+        .iter()
+        .filter(|arg| MAIN.contains(&arg.get_id().as_str()));
+    let main: Vec<_> = main.map(|arg| arg.clone().hide_short_help(true)).collect();
     let root = root.mut_subcommands(|sub| {
         let formats = formats(sub.get_name());
-        let output = match sub.get_name() {
-            "snapshot" => output
-                .clone()
-                .value_name("PATH")
-                .value_hint(clap::ValueHint::AnyPath)
-                .help("Write the bundle to this path"),
-            "report" => output
-                .clone()
-                .value_name("FILE")
-                .value_hint(clap::ValueHint::FilePath)
-                .help("Write the page to this file"),
-            _ => output
-                .clone()
-                .value_parser(value::Offered::of(&formats))
-                .hide(formats.is_empty()),
-        };
-        let sub = sub.arg(output);
-        with_short_help(sub, &formats, &names)
+        let output = output
+            .clone()
+            .value_parser(value::Offered::of(&formats))
+            .hide(formats.is_empty());
+        with_short_help(sub.arg(output).args(&main), &formats)
     });
-    let root = with_short_help(root, &[], &names).mut_args(finished);
+    let root = root.mut_args(finished).mut_args(|arg| {
+        let is_main = MAIN.contains(&arg.get_id().as_str());
+        arg.hide_short_help(!is_main)
+    });
+    let version = clap::Arg::new("version")
+        .short('V')
+        .long("version")
+        .help("Print version")
+        .action(ArgAction::Version)
+        .hide_short_help(true);
+    let root = root.disable_version_flag(true).arg(version);
     let page = page(&root);
     root.help_template(page)
 }
 
+/// The global options in the short help of kpx itself.
+const MAIN: [&str; 2] = ["from", "nodes"];
+
 /// The commands in the usual order of use; those of [`MORE`] are only named.
 const GROUPS: &[(&str, &[&str])] = &[
-    (
-        "Diagnose",
-        &[
-            "doctor", "why", "trace", "show", "diff", "resolve", "top", "watch",
-        ],
-    ),
-    ("Change", &["reconcile", "preflight", "migrate", "bridge"]),
-    ("Record", &["snapshot", "report", "serve"]),
+    ("Diagnose", &["doctor", "why", "trace", "show", "diff"]),
+    ("Change", &["reconcile", "preflight", "migrate"]),
+    ("Record", &["snapshot", "report"]),
 ];
 const MORE: &[&str] = &[
     "access",
+    "bridge",
     "completions",
     "explain",
     "help",
     "man",
     "mcp",
     "render",
+    "resolve",
+    "serve",
+    "top",
     "version",
+    "watch",
 ];
 
 /// Returns the template of the help of `root`, with its commands by group.
@@ -147,20 +150,25 @@ fn page(root: &clap::Command) -> String {
         format!("{header}{group}:{header:#}\n{names}")
     });
     let groups: String = groups.collect();
-    let more = MORE.join(", ");
+    let more = wrap(&MORE.join(", "), 80 - 2).join("\n  ");
     format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{header}More:{header:#}\n  {more}\n\n\
          {header}Options:{header:#}\n{{options}}{{after-help}}"
     )
 }
 
+/// Returns whether `command` prints a report, in the formats that all reports have.
+pub(crate) fn prints_reports(command: &str) -> bool {
+    formats(command).starts_with(&Format::NAMES)
+}
+
 /// Returns the formats that `--output` takes for `command`; none for one that prints no report.
 pub(crate) fn formats(command: &str) -> Vec<&'static str> {
     let extra: &[&str] = match command {
-        "complete" | "completions" | "help" | "man" | "mcp" | "report" | "screen" | "serve"
-        | "snapshot" => {
+        "complete" | "completions" | "help" | "man" | "mcp" | "screen" | "serve" => {
             return Vec::new();
         }
+        "report" => return vec!["html"],
         "doctor" => &["short", "junit", "prom", "npd"],
         "trace" => &["picture", "svg", "mermaid", "dot"],
         "why" => &["picture", "svg"],
@@ -169,27 +177,34 @@ pub(crate) fn formats(command: &str) -> Vec<&'static str> {
     [&Format::NAMES[..], extra].concat()
 }
 
-/// Adds the formats and the names of the global options to the help of `-h`, for `command` and those below it.
-fn with_short_help(command: clap::Command, formats: &[&str], globals: &str) -> clap::Command {
+/// Adds the formats to the help of `-h`, and where all options are described, for `command` and those below it.
+fn with_short_help(command: clap::Command, formats: &[&str]) -> clap::Command {
     let mut text = command
         .get_after_help()
         .map(ToString::to_string)
         .unwrap_or_default();
-    if formats.is_empty() {
-        text.push('\n');
-    } else {
-        text = format!("{text}\n\nFormats (-o): {}", formats.join(", "));
+    text.push_str("\n\n");
+    if !formats.is_empty() {
+        text.push_str(&format!("Formats (-o): {}\n", formats.join(", ")));
     }
-    let text = format!("{text}\n{globals}");
-    let command = if command.get_name() == "kpx" {
-        command
-    } else {
-        command
-            .mut_args(finished)
-            .mut_subcommands(|sub| with_short_help(sub, formats, globals))
-    };
-    command.after_help(text)
+    text.push_str(ALL_OPTIONS);
+    // Who types it knows it.
+    let help = clap::Arg::new("help")
+        .short('h')
+        .long("help")
+        .help("Print help")
+        .action(ArgAction::Help)
+        .hide_short_help(true);
+    command
+        .mut_args(finished)
+        .disable_help_flag(true)
+        .arg(help)
+        .mut_subcommands(|sub| with_short_help(sub, formats))
+        .after_help(text)
 }
+
+/// The last line of a short help.
+const ALL_OPTIONS: &str = "All options, such as --from and --node: --help";
 
 /// Returns `arg` as it is shown and parsed: its variable is named in the long help alone, and a switch's variable takes 1, true
 /// and yes, or 0, false and no.
@@ -212,34 +227,11 @@ fn finished(mut arg: clap::Arg) -> clap::Arg {
         .long_help(format!("{help}\n\n[env: {variable}]"))
 }
 
-/// Returns two or three lines with the names of the global options.
-fn global_names(globals: &[clap::Arg]) -> String {
-    let mut lines = vec!["Global options (see --help):".to_owned()];
-    for arg in globals {
-        let long = arg.get_long().unwrap_or_default();
-        let short = arg.get_short().map(|short| format!("-{short}/"));
-        let name = format!("{}--{long}", short.unwrap_or_default());
-        match lines.last_mut() {
-            Some(line) if line.len() + name.len() < 79 => {
-                line.push(' ');
-                line.push_str(&name);
-            }
-            _ => lines.push(format!("  {name}")),
-        }
-    }
-    lines.join("\n")
-}
-
-const EXAMPLES: &str = "\
-Examples:
-  kpx doctor                          find problems on this node
-  kpx --from node1.tar.gz doctor      analyse a recording elsewhere";
-
 const LONG_AFTER: &str = "\
 Examples:
   kpx doctor                          find problems on this node
   kpx show services                   how this node handles each Service
-  kpx snapshot -o node1.tar.gz        record the node
+  kpx snapshot --file node1.tar.gz    record the node
   kpx --from node1.tar.gz doctor      analyse the recording elsewhere
 
 Exit status:
@@ -269,7 +261,7 @@ pub enum Command {
     ///
     /// Formats of its own: short (one line per problem), junit, prom (for Prometheus, through node-exporter's textfile
     /// collector), npd (one line of at most 80 characters, for a custom plugin of node-problem-detector).
-    #[command(after_help = doctor::EXAMPLES, after_long_help = doctor::EXAMPLES)]
+    #[command(after_help = doctor::SHORT_EXAMPLES, after_long_help = doctor::EXAMPLES)]
     Doctor(DoctorArgs),
 
     /// Explain a check, or how a provider's mode is changed
@@ -297,7 +289,7 @@ pub enum Command {
 
     /// Record the node in a bundle for offline analysis
     ///
-    /// -o names the bundle: a path that ends in .tar.gz, .tgz or .tar is an archive, any other path a folder. The default is
+    /// --file names the bundle: a path that ends in .tar.gz, .tgz or .tar is an archive, any other path a folder. The default is
     /// kpx-snapshot-NODE-TIME.tar.gz in the current folder. An existing file is never overwritten. Only its owner can read
     /// the bundle: it contains the cluster's addresses and names, unless --redact replaces them.
     #[command(after_help = snapshot::EXAMPLES, after_long_help = snapshot::EXAMPLES)]
@@ -309,7 +301,7 @@ pub enum Command {
     /// differences from the desired state, the Services, traces as pictures, the plan of a repair, and the changes that `kpx
     /// watch` printed. kpx reads the node once, and every part describes that state. Read-only.
     ///
-    /// -o names the file; - is standard output. The default is kpx-report-NODE-TIME.html in the current folder. An existing
+    /// --file names the file; - is standard output. The default is kpx-report-NODE-TIME.html in the current folder. An existing
     /// file is never overwritten. Only its owner can read the file: it contains the cluster's addresses and names. For a page
     /// without them, write it from a bundle of `kpx snapshot --redact`, with --from.
     ///

@@ -186,8 +186,8 @@ fn usage(answer: &clap::Error, words: &[OsString], io: &mut Io<'_>) -> Result<u8
         help.is_some() || answer.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     let text = help.as_ref().unwrap_or(answer).render().to_string();
     if is_missing {
-        // The list of all commands, without the options that each takes, fits on a screen.
-        let commands = text.split_once("\n\nExamples:");
+        // The list of all commands fits on a screen.
+        let commands = text.split_once("\n\nOptions:");
         let commands = commands.filter(|(commands, _)| commands.contains("\nDiagnose:"));
         let text = commands.map_or(text.as_str(), |(commands, _)| commands);
         writeln!(io.err, "{}", text.trim_end())?;
@@ -245,10 +245,8 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         Command::Reconcile(args) => reconcile::run::run(session, io, args).await,
         Command::Report(args) => Box::pin(report::run::run(session, io, args)).await,
         Command::Resolve(args) => resolve::run::run(session, io, args).await,
-        Command::Snapshot(args) if args.script => snapshot::run::script(session, io),
-        Command::Snapshot(args) if snapshot::run::prints(session) => {
-            snapshot::run::print(session, io, args).await
-        }
+        Command::Snapshot(args) if args.script => snapshot::run::script(io),
+        Command::Snapshot(args) if args.prints() => snapshot::run::print(session, io, args).await,
         Command::Snapshot(args) => snapshot::run::run(session, io, args).await,
         Command::Show(args) => show::run::run(session, io, args).await,
         Command::Serve(args) => Box::pin(serve::run::run(session, io, args)).await,

@@ -77,11 +77,19 @@ impl Format {
     }
 }
 
+/// The version of the JSON of reports.
+const API: &str = "kpx/v1";
+
+/// The version of kpx.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Envelope<'a, R> {
     api_version: &'static str,
     kind: &'a str,
+    /// The version of kpx that wrote the document.
+    kpx: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<&'a Origin>,
     #[serde(flatten)]
@@ -95,8 +103,9 @@ pub(crate) fn write_line<T: Serialize>(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let envelope = Envelope {
-        api_version: "kpx/v1",
+        api_version: API,
         kind,
+        kpx: VERSION,
         origin: None,
         report: value,
     };
@@ -112,8 +121,9 @@ pub(crate) fn documents<R: Report, S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(reports.iter().map(|report| Envelope {
-        api_version: "kpx/v1",
+        api_version: API,
         kind: R::KIND,
+        kpx: VERSION,
         origin: None,
         report,
     }))
@@ -128,8 +138,9 @@ pub(crate) fn write<R: Report>(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let envelope = Envelope {
-        api_version: "kpx/v1",
+        api_version: API,
         kind: R::KIND,
+        kpx: VERSION,
         origin,
         report,
     };
@@ -137,6 +148,10 @@ pub(crate) fn write<R: Report>(
         Format::Human | Format::Wide => {
             let mut page = Page::new(style);
             if let Some(origin) = origin.filter(|_| R::IS_FOR_PEOPLE) {
+                if let Some(why) = &origin.incomplete {
+                    let text = format!("incomplete bundle: {why}; copy it again");
+                    page.hang("", "  ", &page.paint(Tone::Bad, &text));
+                }
                 page.hang("", "  ", &origin.line());
             }
             report.page(&mut page);

@@ -21,6 +21,9 @@ pub(crate) struct Origin {
     /// The mode of kube-proxy, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+    /// Why the bundle is incomplete, if it is: the rest of it is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
 }
 
 /// The evidence of a run.
@@ -93,6 +96,7 @@ mod tests {
             source: OriginSource::Recording,
             time: Some(time.parse().unwrap()),
             mode,
+            incomplete: None,
         }
     }
 

@@ -213,25 +213,29 @@ impl Page {
         self.line(line.trim_end());
     }
 
-    /// Adds `text` like [`Page::hang`], on at most `most` lines: the last one is truncated to the width.
-    pub(crate) fn clip(&mut self, lead: &str, indent: &str, text: &str, most: usize) {
-        let mut whole = Self::new(self.style);
-        whole.hang(lead, indent, text);
-        let lines: Vec<&str> = whole.text.lines().collect();
-        if lines.len() <= most {
-            self.text.push_str(&whole.text);
-            return;
+    /// Adds `text` like [`Page::hang`], on at most `most` lines if possible: it ends with its last clause that fits. A first clause
+    /// of more lines is whole. The first `least` bytes are no clause.
+    pub(crate) fn brief(
+        &mut self,
+        (lead, indent): (&str, &str),
+        text: &str,
+        least: usize,
+        most: usize,
+    ) {
+        let written = |text: &str| {
+            let mut page = Self::new(self.style);
+            page.hang(lead, indent, text);
+            page
+        };
+        let mut page = written(text);
+        let ends = clause_ends(text);
+        for end in ends.into_iter().filter(|end| *end > least).rev() {
+            if page.text.lines().count() <= most {
+                break;
+            }
+            page = written(&text[..end]);
         }
-        let (kept, rest) = lines.split_at(most.saturating_sub(1));
-        for line in kept {
-            self.line(line);
-        }
-        let rest: Vec<&str> = rest
-            .iter()
-            .enumerate()
-            .map(|(at, line)| if at == 0 { line } else { line.trim_start() })
-            .collect();
-        self.cut(&rest.join(" "));
+        self.append(&page);
     }
 
     /// Adds a line, truncated to the width.
@@ -280,6 +284,59 @@ impl Page {
     pub(crate) fn into_text(self) -> String {
         self.text
     }
+}
+
+/// Words that begin a clause behind a comma.
+const CLAUSES: [&str; 14] = [
+    "although",
+    "and nothing",
+    "as",
+    "because",
+    "but",
+    "if",
+    "off",
+    "or",
+    "since",
+    "so",
+    "such as",
+    "unless",
+    "until",
+    "which",
+];
+
+/// Returns where clauses of `text` end that say something without the rest: not inside a command or brackets.
+fn clause_ends(text: &str) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let (mut depth, mut is_command) = (0_usize, false);
+    for (at, c) in text.char_indices() {
+        let rest = &text[at + c.len_utf8()..];
+        let is_open = depth == 0 && !is_command;
+        match c {
+            '`' => is_command = !is_command,
+            '(' => {
+                if is_open && text[..at].ends_with(' ') {
+                    ends.push(at - 1);
+                }
+                depth += 1;
+            }
+            ')' => depth = depth.saturating_sub(1),
+            '.' if is_open && rest.starts_with(' ') => ends.push(at + 1),
+            ';' | ':' if is_open && rest.starts_with(' ') => ends.push(at),
+            ',' if is_open => {
+                let begins = |word: &str| {
+                    let rest = rest
+                        .strip_prefix(' ')
+                        .and_then(|rest| rest.strip_prefix(word));
+                    rest.is_some_and(|rest| rest.starts_with(' '))
+                };
+                if CLAUSES.into_iter().any(begins) {
+                    ends.push(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    ends
 }
 
 /// The space between two cells, in columns.

@@ -13,6 +13,7 @@ pub(crate) const DRAWING: &str = "\
 .way .page{fill:var(--paper)}\
 .way .step{fill:var(--box);stroke:var(--line)}\
 .way .ghost{stroke-dasharray:5 4}\
+.way .open{stroke-dasharray:1.5 3.5;stroke-linecap:round}\
 .way .edge{fill:none;stroke:var(--line);stroke-width:1.5}\
 .way .tip{fill:var(--line)}\
 .way .word{fill:var(--dim)}\
@@ -42,6 +43,38 @@ pub(crate) struct Scene {
     pub(crate) labels: Vec<Label>,
 }
 
+/// How a line is drawn.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Stroke {
+    /// Solid: packets pass.
+    #[default]
+    Solid,
+    /// Dotted: whether packets pass is not known.
+    Dotted,
+    /// Dashed: an object that is missing, or a way that no packet goes.
+    Dashed,
+}
+
+impl Stroke {
+    /// Returns the characters of a horizontal and of a vertical line.
+    const fn chars(self) -> (char, char) {
+        match self {
+            Self::Solid => ('─', '│'),
+            Self::Dotted => ('┈', '┊'),
+            Self::Dashed => ('╌', '╎'),
+        }
+    }
+
+    /// Returns the class of a line in SVG.
+    const fn class(self) -> Option<&'static str> {
+        match self {
+            Self::Solid => None,
+            Self::Dotted => Some("open"),
+            Self::Dashed => Some("ghost"),
+        }
+    }
+}
+
 /// A box with lines of text inside its border.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
@@ -52,8 +85,7 @@ pub(crate) struct Frame {
     /// The first line is bold.
     pub(crate) lines: Vec<String>,
     pub(crate) tone: Option<Tone>,
-    /// Whether the border is dashed: an object that is missing, or not reached.
-    pub(crate) is_ghost: bool,
+    pub(crate) border: Stroke,
 }
 
 impl Frame {
@@ -70,8 +102,8 @@ pub(crate) struct Wire {
     pub(crate) turn: usize,
     pub(crate) to: (usize, usize),
     pub(crate) tone: Option<Tone>,
-    /// Whether no packet goes this way: the line is dashed and has no tip.
-    pub(crate) is_dead: bool,
+    /// A dashed line has no tip.
+    pub(crate) stroke: Stroke,
 }
 
 /// A line of text.
@@ -161,9 +193,10 @@ impl Grid {
         let is_first = *there == 0;
         *there |= directions;
         let all = *there;
-        let c = match (wire.is_dead && is_first, all) {
-            (true, 3) => '╌',
-            (true, 12) => '╎',
+        let (across, upright) = wire.stroke.chars();
+        let c = match (is_first, all) {
+            (true, 3) => across,
+            (true, 12) => upright,
             _ => crossing(all),
         };
         self.put(x, y, c, wire.tone);
@@ -186,7 +219,7 @@ impl Grid {
         for x in wire.turn + 1..=end {
             self.line(x, to, LEFT | RIGHT, wire);
         }
-        if !wire.is_dead {
+        if wire.stroke != Stroke::Dashed {
             self.put(end, to, '▶', wire.tone);
         }
     }
@@ -194,11 +227,7 @@ impl Grid {
     fn frame(&mut self, frame: &Frame) {
         let (left, top) = (frame.x, frame.y);
         let (right, bottom) = (left + frame.width - 1, top + frame.height() - 1);
-        let (across, upright) = if frame.is_ghost {
-            ('╌', '╎')
-        } else {
-            ('─', '│')
-        };
+        let (across, upright) = frame.border.chars();
         for x in left + 1..right {
             self.put(x, top, across, frame.tone);
             self.put(x, bottom, across, frame.tone);
@@ -351,6 +380,12 @@ const fn middle((x, y): (usize, usize)) -> (usize, usize) {
     (MARGIN + x * CHAR + CHAR / 2, MARGIN + y * LINE + LINE / 2)
 }
 
+/// Returns the classes of a line of `kind` in SVG.
+fn classes(kind: &str, stroke: Stroke) -> String {
+    let all = [Some(kind), stroke.class()];
+    all.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
 fn frame_svg(markup: &mut Markup, frame: &Frame) {
     let (x, y) = middle((frame.x, frame.y));
     let width = (frame.width - 1) * CHAR;
@@ -358,7 +393,7 @@ fn frame_svg(markup: &mut Markup, frame: &Frame) {
     markup.empty(
         "rect",
         &[
-            ("class", if frame.is_ghost { "step ghost" } else { "step" }),
+            ("class", &classes("step", frame.border)),
             ("x", &x.to_string()),
             ("y", &y.to_string()),
             ("width", &width.to_string()),
@@ -377,14 +412,14 @@ fn wire_svg(markup: &mut Markup, wire: &Wire) {
     let (turn, _) = middle((wire.turn, 0));
     let (end, to) = middle(wire.to);
     let (x, end) = (x - CHAR / 2, end + CHAR / 2);
-    let class = if wire.is_dead { "edge ghost" } else { "edge" };
+    let class = classes("edge", wire.stroke);
     let path = if y == to {
         format!("M{x} {y}H{end}")
     } else {
         format!("M{x} {y}H{turn}V{to}H{end}")
     };
-    markup.empty("path", &[("class", class), ("d", &path)]);
-    if !wire.is_dead {
+    markup.empty("path", &[("class", &class), ("d", &path)]);
+    if wire.stroke != Stroke::Dashed {
         let tip = format!("M{} {}V{}L{end} {to}Z", end - 8, to - 5, to + 5);
         markup.empty("path", &[("class", "tip"), ("d", &tip)]);
     }
@@ -416,14 +451,14 @@ mod tests {
         }
     }
 
-    fn frame(x: usize, y: usize, line: &str, is_ghost: bool) -> Frame {
+    fn frame(x: usize, y: usize, line: &str, border: Stroke) -> Frame {
         Frame {
             x,
             y,
             width: columns(line) + 2,
             lines: vec![line.to_owned()],
             tone: None,
-            is_ghost,
+            border,
         }
     }
 
@@ -434,21 +469,26 @@ mod tests {
     }
 
     fn fork() -> Scene {
-        let wire = |to, is_dead| Wire {
+        let wire = |to, stroke| Wire {
             from: (5, 1),
             turn: 6,
             to,
             tone: None,
-            is_dead,
+            stroke,
         };
         Scene {
             title: "a fork".to_owned(),
             frames: vec![
-                frame(0, 0, "one", false),
-                frame(8, 0, "two", false),
-                frame(8, 3, "three", true),
+                frame(0, 0, "one", Stroke::Solid),
+                frame(8, 0, "two", Stroke::Solid),
+                frame(8, 3, "three", Stroke::Dashed),
+                frame(8, 6, "four", Stroke::Dotted),
             ],
-            wires: vec![wire((7, 1), false), wire((7, 4), true)],
+            wires: vec![
+                wire((7, 1), Stroke::Solid),
+                wire((7, 4), Stroke::Dashed),
+                wire((7, 7), Stroke::Dotted),
+            ],
             labels: Vec::new(),
         }
     }
@@ -462,8 +502,11 @@ mod tests {
 │one│─┬▶│two│
 ╰───╯ │ ╰───╯
       │ ╭╌╌╌╌╌╮
-      ╰╌╎three╎
-        ╰╌╌╌╌╌╯
+      ├╌╎three╎
+      ┊ ╰╌╌╌╌╌╯
+      ┊ ╭┈┈┈┈╮
+      ╰▶┊four┊
+        ╰┈┈┈┈╯
 "
             .replace("      │ ╭╌", "      ╎ ╭╌")
             .replace("╯ │ ╰", "╯ ╎ ╰")
@@ -487,14 +530,14 @@ mod tests {
             .filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "text")))
             .filter_map(|node| node.text())
             .collect();
-        assert_eq!(texts, ["one", "two", "three"]);
-        assert_eq!(svg.matches("class=\"tip\"").count(), 1);
+        assert_eq!(texts, ["one", "two", "three", "four"]);
+        assert_eq!(svg.matches("class=\"tip\"").count(), 2);
     }
 
     #[test]
     fn a_wide_character_takes_two_columns() {
         let scene = Scene {
-            frames: vec![frame(0, 0, "名a", false)],
+            frames: vec![frame(0, 0, "名a", Stroke::Solid)],
             ..Scene::default()
         };
         assert_eq!(text(&scene, false), "╭───╮\n│名a│\n╰───╯\n");

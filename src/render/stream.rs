@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::json::{self, Layout};
-use super::{Envelope, Format, Origin, Report};
+use super::{API, Envelope, Format, Origin, Report, VERSION};
 
 /// The `kind` of the document.
 const KIND: &str = "NodeReports";
@@ -27,8 +27,9 @@ pub(crate) fn entry<R: Report>(
     format: Format,
 ) -> io::Result<Vec<u8>> {
     let envelope = Envelope {
-        api_version: "kpx/v1",
+        api_version: API,
         kind: R::KIND,
+        kpx: VERSION,
         origin,
         report,
     };
@@ -74,9 +75,12 @@ impl Stream {
             Format::Human | Format::Wide => {}
             Format::Json => write!(
                 out,
-                "{{\"apiVersion\":\"kpx/v1\",\"kind\":\"{KIND}\",\"nodes\":["
+                "{{\"apiVersion\":\"{API}\",\"kind\":\"{KIND}\",\"kpx\":\"{VERSION}\",\"nodes\":["
             )?,
-            Format::Yaml => write!(out, "apiVersion: kpx/v1\nkind: {KIND}\nnodes:")?,
+            Format::Yaml => write!(
+                out,
+                "apiVersion: {API}\nkind: {KIND}\nkpx: {VERSION}\nnodes:"
+            )?,
         }
         Ok(Self { format, entries: 0 })
     }

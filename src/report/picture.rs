@@ -1,6 +1,6 @@
 //! The picture of connections to a Service, from left to right: clients, the Service, the stages of the node, endpoints.
 
-use crate::render::scene::{Frame, Label, Scene, Wire, columns, drawn};
+use crate::render::scene::{Frame, Label, Scene, Stroke, Wire, columns, drawn};
 use crate::render::{Page, Style, Tone, wrap};
 use crate::report::fate::{headline, tone};
 use crate::view::picture::{End, Picture, Stage, State, Station, Strand, Way};
@@ -75,9 +75,9 @@ struct Draft {
     /// Texts; each begins on a line of its own.
     texts: Vec<String>,
     tone: Option<Tone>,
-    is_ghost: bool,
-    /// Whether no packet gets here.
-    is_dead: bool,
+    border: Stroke,
+    /// Whether packets get here.
+    before: Stroke,
 }
 
 impl Draft {
@@ -86,8 +86,8 @@ impl Draft {
             lane,
             texts: texts.iter().map(|text| drawn(text)).collect(),
             tone: None,
-            is_ghost: false,
-            is_dead: false,
+            border: Stroke::Solid,
+            before: Stroke::Solid,
         }
     }
 }
@@ -267,18 +267,28 @@ fn paint(draft: &mut Draft, station: &Station) {
         State::Stops | State::Missing => Tone::Bad,
     };
     draft.tone = Some(tone);
-    draft.is_ghost |= station.state == State::Missing;
+    match station.state {
+        State::Missing => draft.border = Stroke::Dashed,
+        State::Open if draft.border == Stroke::Solid => draft.border = Stroke::Dotted,
+        State::Open | State::Passes | State::Stops => {}
+    }
 }
 
 /// Returns the boxes of a way behind the Service.
 fn boxes(way: &Way, strand: &Strand) -> Vec<Draft> {
     let mut drafts: Vec<Draft> = Vec::new();
-    let mut is_dead = false;
+    let mut before = Stroke::Solid;
     for station in &way.stations {
-        let ends = matches!(station.state, State::Stops | State::Missing);
+        let after = match station.state {
+            // The reply ends there.
+            _ if station.stage == Stage::Leave => before,
+            State::Stops | State::Missing => Stroke::Dashed,
+            State::Open if before == Stroke::Solid => Stroke::Dotted,
+            State::Open | State::Passes => before,
+        };
         let lane = match station.stage {
             Stage::Service => {
-                is_dead |= ends;
+                before = after;
                 continue;
             }
             Stage::Enter => ENTERS,
@@ -290,12 +300,12 @@ fn boxes(way: &Way, strand: &Strand) -> Vec<Draft> {
         let next = Draft::new(lane, &texts(station));
         match drafts.last_mut().filter(|last| last.lane == lane) {
             Some(last) => last.texts.extend(next.texts),
-            None => drafts.push(Draft { is_dead, ..next }),
+            None => drafts.push(Draft { before, ..next }),
         }
         if let Some(last) = drafts.last_mut() {
             paint(last, station);
         }
-        is_dead |= ends && station.stage != Stage::Leave;
+        before = after;
     }
     if way.ends.is_empty() {
         return drafts;
@@ -306,8 +316,12 @@ fn boxes(way: &Way, strand: &Strand) -> Vec<Draft> {
         Some(last) => last.texts.extend(texts.iter().map(|text| drawn(text))),
         None => drafts.push(Draft {
             tone: way.is_reached.then(|| tone(way.fate)),
-            is_ghost: !way.is_reached,
-            is_dead,
+            border: if way.is_reached {
+                Stroke::Solid
+            } else {
+                Stroke::Dashed
+            },
+            before,
             ..Draft::new(ENDPOINT, &texts)
         }),
     }
@@ -408,7 +422,7 @@ fn framed(draft: &Draft, lanes: &Lanes, y: usize) -> Frame {
         width: width + 2,
         lines: all,
         tone: draft.tone,
-        is_ghost: draft.is_ghost,
+        border: draft.border,
     }
 }
 
@@ -441,7 +455,7 @@ fn place(scene: &mut Scene, row: &Row, lanes: &Lanes, y: usize) -> usize {
         turn: right(&client) + 1,
         to: (service.x - 1, y + 1),
         tone: row.service.tone,
-        is_dead: false,
+        stroke: Stroke::Solid,
     });
     let start = right(&service);
     scene.frames.extend([client, service]);
@@ -451,13 +465,13 @@ fn place(scene: &mut Scene, row: &Row, lanes: &Lanes, y: usize) -> usize {
         let mut bottom = top;
         for draft in way {
             let frame = framed(draft, lanes, top);
-            let is_bad = draft.tone == Some(Tone::Bad) && !draft.is_dead;
+            let is_bad = draft.tone == Some(Tone::Bad) && draft.before != Stroke::Dashed;
             scene.wires.push(Wire {
                 from,
                 turn: from.0 + 1,
                 to: (frame.x - 1, top + 1),
                 tone: is_bad.then_some(Tone::Bad),
-                is_dead: draft.is_dead,
+                stroke: draft.before,
             });
             from = (right(&frame), top + 1);
             bottom = bottom.max(top + frame.height());

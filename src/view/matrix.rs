@@ -110,10 +110,13 @@ impl Line {
     }
 }
 
-/// Returns the summary of a row: the reason of its worst connections first.
+/// Returns the summary of a row: the cause, or else the reason of its worst connections.
 fn reason(row: &Row) -> Option<String> {
     if let Some(who) = &row.left_to {
         return Some(format!("served by {who}"));
+    }
+    if let Some(cause) = &row.cause {
+        return Some(cause.clone());
     }
     let (kept_out, others): (Vec<&Brief>, Vec<_>) =
         row.surveyed.cells.iter().partition(|cell| cell.by_design);

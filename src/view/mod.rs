@@ -33,6 +33,7 @@ pub(crate) use gaps::Gaps;
 use kpx_judge::check::{Check, Fix, Outcome};
 use kpx_judge::trace;
 use kpx_judge::verdict::Across;
+use kpx_judge::why::Look;
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, IPTABLES, Item, join};
 use kpx_node::net::Family;
@@ -297,6 +298,18 @@ impl Shown {
         if let (Some(page), Rows::Services(rows)) = (&mut self.service, &self.rows) {
             page.assess(node, rows, families, outcomes);
         }
+    }
+
+    /// Adds the causes of connections that fail to the rows of Services.
+    pub(crate) fn explain(&mut self, look: &Look<'_>) {
+        if let Rows::Services(rows) = &mut self.rows {
+            services::explain(rows, look);
+        }
+    }
+
+    /// Returns whether connections to any of the Services fail.
+    pub(crate) fn has_failing(&self) -> bool {
+        matches!(&self.rows, Rows::Services(rows) if rows.iter().any(services::Row::fails))
     }
 
     /// Returns whether the cluster's objects name the Services.

@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::maps::{self, InMap};
 use super::programmed::{Installed, Programmed, dests};
 use super::{Gaps, Joined};
-use kpx_judge::verdict::{Brief, Client, Fate, Kind, Surveyed, survey};
+use kpx_judge::verdict::{Brief, Client, Fate, Kind, Standing, Surveyed, survey};
+use kpx_judge::why::{Answer, Asked, Degree, Look};
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::{EndpointState, Port, PortName, Role, Source, ports_of};
 
@@ -32,6 +33,9 @@ pub(crate) struct Row {
     /// The same as the verdict has it.
     #[serde(skip)]
     pub(crate) surveyed: Surveyed,
+    /// The cause of failing connections in a few words, if it was asked for.
+    #[serde(skip)]
+    pub(crate) cause: Option<String>,
     /// Objects by mode: of the mode in force, and leftovers of others.
     pub(crate) programmed: Vec<Programmed>,
     /// The entries of service proxies of eBPF for it; empty without such maps.
@@ -151,6 +155,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             }),
             connections: surveyed.cells.iter().map(Connection::of).collect(),
             surveyed,
+            cause: None,
             programmed,
             in_maps: maps::rows(&tables, &dests),
         }
@@ -158,6 +163,61 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     // A Service without an address of the family is not of that family.
     let kept = rows.filter(|row| joined.query.family.is_none() || !row.addresses.is_empty());
     kept.collect()
+}
+
+/// The most rows to explain: further ones mostly have the same causes.
+const MOST_EXPLAINED: usize = 50;
+
+/// Causes of a row that are named before the rest is counted.
+const MOST_CAUSES: usize = 2;
+
+/// Adds the causes of connections that fail to the rows.
+pub(crate) fn explain(rows: &mut [Row], look: &Look<'_>) {
+    let failing = rows.iter_mut().filter(|row| row.fails());
+    for row in failing.take(MOST_EXPLAINED) {
+        let name = &row.service;
+        let port = match &*name.port {
+            "" => row.port.map(|port| port.to_string()),
+            port => Some(port.to_owned()),
+        };
+        let asked = Asked::Service {
+            namespace: name.namespace.to_string(),
+            name: name.name.to_string(),
+            port,
+        };
+        let answer = look.why(&asked, None).ok();
+        row.cause = answer.and_then(|answer| causes(&answer));
+    }
+}
+
+/// Returns the causes of connections that fail, in a few words.
+fn causes(answer: &Answer) -> Option<String> {
+    let causes = answer.causes.iter();
+    let causes = causes.filter(|broken| broken.degree == Degree::Breaks && !broken.by_design);
+    let mut briefs: Vec<String> = Vec::new();
+    for broken in causes {
+        let brief = match &broken.node {
+            Some(node) => format!("on {node}: {}", broken.cause.brief()),
+            None => broken.cause.brief(),
+        };
+        if !briefs.contains(&brief) {
+            briefs.push(brief);
+        }
+    }
+    let more = briefs.len().saturating_sub(MOST_CAUSES);
+    briefs.truncate(MOST_CAUSES);
+    if more > 0 {
+        briefs.push(format!("and {more} more"));
+    }
+    (!briefs.is_empty()).then(|| briefs.join("; "))
+}
+
+impl Row {
+    /// Returns whether connections fail, other than by the Service's own settings.
+    pub(crate) fn fails(&self) -> bool {
+        let standing = self.surveyed.standing();
+        self.fate.is_some() && matches!(standing, Standing::Fails | Standing::NoEndpoints)
+    }
 }
 
 /// Returns the ports of the Service that the query names, if only DNS serves it: a headless Service, or another name of something.

@@ -224,7 +224,7 @@ async fn an_error_of_the_doctor_about_the_address_is_the_cause_of_what_nothing_r
     }
     // The Service has the port at which its packets are rejected.
     let dir = copy("ipvs-05-externalip-local-rejected");
-    let args = ["trace", "198.51.100.40:80", "--source", "external"];
+    let args = ["trace", "198.51.100.40:80", "--source", "outside"];
     let ran = kpx(&[&["--from", path(&dir)], &args[..]].concat()).await;
     assert!(!ran.out.contains("has port 80"), "{ran}");
 }

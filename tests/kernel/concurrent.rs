@@ -96,7 +96,7 @@ fn long_while_endpoints_are_replaced_no_trace_follows_a_rule_to_a_chain_that_is_
     };
     let written = beside(replace, || {
         for read in 0..READS {
-            let args = ["trace", "shop/cart", "--source", "external"];
+            let args = ["trace", "shop/cart", "--source", "outside"];
             let output = kpx_with(&node, name, &args, "/nonexistent");
             let text = String::from_utf8_lossy(&output.stdout);
             if output.status.code() != Some(0) || !text.starts_with("WORKS") {

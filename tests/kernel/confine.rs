@@ -89,9 +89,12 @@ fn the_rights_are_given_up_before_anything_is_read() {
 fn each_command_that_writes_a_file_from_a_bundle_still_does() {
     let folder = tempfile::tempdir().unwrap();
     for (args, file) in [
-        (&["snapshot", "-o", "bundle.tar.gz"][..], "bundle.tar.gz"),
-        (&["snapshot", "--redact", "-o", "bundle"], "bundle"),
-        (&["report", "-o", "page.html"], "page.html"),
+        (
+            &["snapshot", "--file", "bundle.tar.gz"][..],
+            "bundle.tar.gz",
+        ),
+        (&["snapshot", "--redact", "--file", "bundle"], "bundle"),
+        (&["report", "--file", "page.html"], "page.html"),
         (&["doctor", "--textfile", "kpx.prom"], "kpx.prom"),
     ] {
         let output = kpx(args).current_dir(folder.path()).output().unwrap();

@@ -149,7 +149,7 @@ impl Look {
         let bundle = bundle.to_str().unwrap();
         let mut words = vec!["env", &self.path, BIN, "--netns", name];
         words.extend(["--cluster-from", cluster, "--node", "node1"]);
-        words.extend(["snapshot", "-o", bundle]);
+        words.extend(["snapshot", "--file", bundle]);
         run(&words, "");
         targets.map(|target| trace(&["--from", bundle, "--node", "node1"], target, &self.path))
     }

@@ -503,7 +503,7 @@ fn without_nft(netns: &Netns) -> Result<String, String> {
     let bundle = dir.path().join("bundle");
     let script = format!(
         "mount --bind /dev/null \"$(readlink -f \"$(which nft)\")\" && ! nft -v 2>/dev/null &&
-         {} --netns {} --no-api snapshot -o {} >/dev/null; test -d {}\n",
+         {} --netns {} --no-api snapshot --file {} >/dev/null; test -d {}\n",
         env!("CARGO_BIN_EXE_kpx"),
         netns.options().netns.unwrap(),
         bundle.display(),

@@ -33,7 +33,7 @@ fn read_as_nobody(capabilities: &str) -> Evidence {
         .map(|set| format!("--{set}=-all{capabilities} "))
         .concat();
     let command = format!(
-        "setpriv --reuid 65534 --regid 65534 --clear-groups {all}{kpx} --no-api snapshot -o {}; [ $? = 3 ]\n",
+        "setpriv --reuid 65534 --regid 65534 --clear-groups {all}{kpx} --no-api snapshot --file {}; [ $? = 3 ]\n",
         bundle.display()
     );
     netns.feed("sh", &command);
@@ -94,7 +94,7 @@ fn a_snapshot_to_a_full_disk_fails_with_the_reason() {
     let from = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/nodes/full-iptables");
     for to in ["bundle", "bundle.tar.gz"] {
         let script = format!(
-            "mount -t tmpfs -o size=16k none {dir} && {kpx} --from {from} snapshot -o {dir}/{to} 2>&1; echo \"status $?\"\n",
+            "mount -t tmpfs -o size=16k none {dir} && {kpx} --from {from} snapshot --file {dir}/{to} 2>&1; echo \"status $?\"\n",
             dir = dir.path().display(),
             kpx = env!("CARGO_BIN_EXE_kpx"),
         );

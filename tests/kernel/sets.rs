@@ -73,7 +73,7 @@ fn sets(netns: &Netns, dir: &Path) -> String {
     let options = netns.options();
     let output = Command::new(env!("CARGO_BIN_EXE_kpx"))
         .args(["--netns", options.netns.as_deref().unwrap(), "--no-api"])
-        .args(["snapshot", "-o"])
+        .args(["snapshot", "--file"])
         .arg(&bundle)
         .env(
             "PATH",

@@ -58,7 +58,7 @@ async fn same(netns: &Netns, more: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let bundle = dir.path().join("bundle");
     let bundle = bundle.to_str().unwrap();
-    kpx(&[&live[..], &["snapshot", "-o", bundle]].concat()).await;
+    kpx(&[&live[..], &["snapshot", "--file", bundle]].concat()).await;
     for view in VIEWS {
         let (now, code) = kpx(&[&live[..], &["show", view, "-o", "json"]].concat()).await;
         let (then, code_then) = kpx(&["--from", bundle, "show", view, "-o", "json"]).await;

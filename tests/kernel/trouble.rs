@@ -100,7 +100,7 @@ fn garbage_of_a_tool_is_a_gap_that_names_it() {
     let garbage = programs(&["nft"], "head -c 300 /bin/sh");
     let dir = tempfile::tempdir().unwrap();
     let bundle = dir.path().join("bundle");
-    let args = ["snapshot", "-o", bundle.to_str().unwrap()];
+    let args = ["snapshot", "--file", bundle.to_str().unwrap()];
     kpx_with(&netns, NAME, &args, garbage.path().to_str().unwrap());
     let evidence = evidence::load(&bundle, &[Item::Nft, Item::Iptables4]).unwrap();
     let gap = evidence.text(Item::Nft).unwrap_err();

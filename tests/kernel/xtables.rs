@@ -498,7 +498,7 @@ fn legacy_rules_are_read_without_the_tool_and_no_table_is_created() {
             options.netns.as_deref().unwrap(),
             "--no-api",
             "snapshot",
-            "-o",
+            "--file",
             bundle.to_str().unwrap(),
         ],
         "",

@@ -218,7 +218,7 @@ pub(crate) const BROKEN: &[Row] = &[
             Kubectl("expose pod far --port=80 --target-port=8080 --type=NodePort"),
             Kubectl("patch service far -p '{\"spec\": {\"externalTrafficPolicy\": \"Local\"}}'"),
         ],
-        asked: &["demo/far", "--source", "external"],
+        asked: &["demo/far", "--source", "outside"],
         cause: Some("no-local-endpoints"),
         says: &["externalTrafficPolicy is Local and w1 has no endpoint, only w2"],
         back: &[Kubectl("delete service/far pod/far --wait=false")],

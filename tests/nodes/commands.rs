@@ -267,7 +267,7 @@ async fn a_bundle_of_all_nodes_can_be_written_again_and_redacted() {
     let again = dir.path().join("again.tar.gz");
     let ran = on(
         &path,
-        &format!("snapshot --all-nodes -o {}", again.display()),
+        &format!("snapshot --all-nodes --file {}", again.display()),
     )
     .await;
     let text = ran.to_string().replace(dir.path().to_str().unwrap(), "DIR");
@@ -279,14 +279,14 @@ async fn a_bundle_of_all_nodes_can_be_written_again_and_redacted() {
     }
     let ran = on(
         &path,
-        &format!("snapshot --all-nodes -o {}", again.display()),
+        &format!("snapshot --all-nodes --file {}", again.display()),
     )
     .await;
     assert!(ran.err.contains("does not overwrite"), "{ran}");
 
     let redacted = dir.path().join("redacted");
     let line = format!(
-        "snapshot --all-nodes --parallel 1 --redact -o {}",
+        "snapshot --all-nodes --parallel 1 --redact --file {}",
         redacted.display()
     );
     let ran = on(&path, &line).await;
@@ -336,7 +336,7 @@ async fn several_nodes_without_a_bundle_of_all_nodes_are_refused() {
         "{ran}"
     );
     let (_dir, all) = bundle_of(".tar", CLUSTER);
-    let ran = on(&all, "snapshot --all-nodes -o -").await;
+    let ran = on(&all, "snapshot --all-nodes --file -").await;
     assert_eq!(ran.code, 2, "{ran}");
     let ran = on(&all, "doctor").await;
     assert_eq!(ran.code, 4, "{ran}");

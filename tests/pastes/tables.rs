@@ -155,7 +155,7 @@ async fn a_route_shows_an_address_of_the_node() {
     );
     let ran = ask(
         &text,
-        &["trace", "10.210.0.16:30080", "--source", "external"],
+        &["trace", "10.210.0.16:30080", "--source", "outside"],
     )
     .await;
     assert!(!ran.out.contains("is an address of this host"), "{ran}");

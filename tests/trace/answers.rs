@@ -122,7 +122,7 @@ async fn a_missing_rule_is_named() {
     let dir = broken("full-iptables", &[(RULES, &lost)]);
     insta::assert_snapshot!(
         "missing-jump",
-        trace_in(&dir, &["shop/cart", "--source", "external"]).await
+        trace_in(&dir, &["shop/cart", "--source", "outside"]).await
     );
 }
 
@@ -156,7 +156,7 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_owner() {
     let dir = broken("full-iptables", &[(RULES, &accept)]);
     insta::assert_snapshot!(
         "shadowed",
-        trace_in(&dir, &["shop/cart", "--source", "external"]).await
+        trace_in(&dir, &["shop/cart", "--source", "outside"]).await
     );
     let docker = |text: &str| {
         text.replacen("*nat\n", "*nat\n:DOCKER - [0:0]\n", 1).replacen(
@@ -168,7 +168,7 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_owner() {
     let dir = broken("full-iptables", &[(RULES, &docker)]);
     insta::assert_snapshot!(
         "taken-by-docker",
-        trace_in(&dir, &["nodeport:30081", "--source", "external"]).await
+        trace_in(&dir, &["nodeport:30081", "--source", "outside"]).await
     );
     let inside = |text: &str| {
         text.replacen(
@@ -180,7 +180,7 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_owner() {
     let dir = broken("full-iptables", &[(RULES, &inside)]);
     insta::assert_snapshot!(
         "returned-early",
-        trace_in(&dir, &["shop/cart", "--source", "external"]).await
+        trace_in(&dir, &["shop/cart", "--source", "outside"]).await
     );
 }
 
@@ -197,7 +197,7 @@ async fn a_chain_that_kube_proxy_did_not_write_is_named() {
         text.replacen(first, &rules, 1)
     };
     let dir = broken("full-iptables", &[(RULES, &stolen)]);
-    let ran = trace_in(&dir, &["shop/cart", "--source", "external"]).await;
+    let ran = trace_in(&dir, &["shop/cart", "--source", "outside"]).await;
     assert_eq!(ran.code, 1, "{ran}");
     let lead = "MISLED: shop/cart:http (10.100.1.1:8080/tcp): the rules lead to 10.9.9.9:80";
     assert!(ran.out.contains(&format!("\n{lead}")), "{ran}");
@@ -241,7 +241,7 @@ async fn a_scheduler_that_hashes_is_noted_with_what_it_hashes() {
     ] {
         let change = |text: &str| text.replace(" -s rr", &format!(" -s {options}"));
         let dir = broken("seed-ipvs", &[("node/ipvsadm-save.txt", &change)]);
-        let ran = trace_in(&dir, &["10.97.54.248:80", "--source", "external"]).await;
+        let ran = trace_in(&dir, &["10.97.54.248:80", "--source", "outside"]).await;
         let words: Vec<_> = ran.out.split_whitespace().collect();
         assert!(words.join(" ").contains(what), "{what}: {ran}");
     }

@@ -440,7 +440,7 @@ async fn a_target_without_a_name_or_a_port_is_refused() {
 async fn a_nodeport_is_traced_with_the_protocol_of_its_service() {
     for (port, protocol) in [("30514", "udp"), ("31082", "tcp")] {
         let target = format!("nodeport:{port}");
-        let (_, _, all) = traces("full-iptables", &target, &["--source", "external"]).await;
+        let (_, _, all) = traces("full-iptables", &target, &["--source", "outside"]).await;
         assert_eq!(all[0]["packet"]["protocol"], protocol, "{port}");
         assert_eq!(verdict(&all[0]), "deliver", "{port}");
     }
@@ -561,7 +561,7 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_table() {
     let (_, _, all) = traces(
         "ir16-foreign-drops",
         "default/nginx-svc",
-        &["--source", "external"],
+        &["--source", "outside"],
     )
     .await;
     assert_eq!(all[0]["fate"], "lost", "{:#}", all[0]);
@@ -669,7 +669,7 @@ async fn the_process_that_takes_a_packet_to_the_host_is_named() {
         ),
     ] {
         let target = format!("10.0.2.15:{port}");
-        let ran = traces("seed-iptables", &target, &["--source", "external"]).await;
+        let ran = traces("seed-iptables", &target, &["--source", "outside"]).await;
         let (exit, _, all) = ran;
         assert_eq!(exit, code, "{port}");
         assert_eq!(verdict(&all[0]), "local", "{port}");
@@ -712,7 +712,7 @@ async fn what_is_not_in_the_bundle_is_noted() {
         "sysctls such as ip_forward are not used: ",
         "tracked connections are not used: ",
     ];
-    for (source, sysctl) in [("external", true), ("host", false)] {
+    for (source, sysctl) in [("outside", true), ("host", false)] {
         let trace = traced_in(&dir, "default/nginx-svc", source).await;
         let all = notes(&trace);
         for what in missing {

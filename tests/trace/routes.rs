@@ -316,7 +316,7 @@ async fn the_address_of_a_node_is_that_of_the_link_of_its_default_route() {
         ("cluster/nodes.json", &|_| r#"{"items":[]}"#.to_owned()),
     ];
     let dir = broken("seed-iptables", changes);
-    let ran = trace_in(&dir, &["nodeport:31082", "--source", "external"]).await;
+    let ran = trace_in(&dir, &["nodeport:31082", "--source", "outside"]).await;
     assert!(ran.out.contains("10.0.2.15:31082"), "{ran}");
 }
 

@@ -12,6 +12,13 @@ use kpx_judge::check;
 use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Goal;
 
+pub(crate) const SHORT_EXAMPLES: &str = "\
+Examples:
+  kpx doctor                             all checks on this node
+  kpx --from node1.tar.gz doctor         all checks on a bundle
+  kpx doctor IR01 KP04                   all about two checks
+  kpx doctor --to nftables               before a switch to mode nftables";
+
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   kpx doctor                             all checks on this node
@@ -42,7 +49,7 @@ pub struct DoctorArgs {
     /// Write Prometheus metrics to this file as well
     ///
     /// The file is replaced atomically: format prom, for node-exporter's textfile collector.
-    #[arg(long, value_name = "FILE", env = "KPX_TEXTFILE", conflicts_with_all = ["all_nodes", "selector"])]
+    #[arg(long, value_name = "FILE", env = "KPX_TEXTFILE", hide_short_help = true, conflicts_with_all = ["all_nodes", "selector"])]
     pub textfile: Option<PathBuf>,
 
     /// Add the checks before a switch to this mode
@@ -65,7 +72,8 @@ pub struct DoctorArgs {
         value_enum,
         value_name = "SEVERITY",
         default_value_t,
-        env = "KPX_FAIL_ON"
+        env = "KPX_FAIL_ON",
+        hide_short_help = true
     )]
     pub fail_on: FailOn,
 

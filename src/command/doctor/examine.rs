@@ -30,7 +30,7 @@ const IGNORE_FILE: &str = "etc/kpx/ignore.yaml";
 /// The questions to a node.
 pub(in crate::command) struct Asked<'a> {
     checks: Cow<'a, [&'static Check]>,
-    ignores: Option<Cow<'a, (String, Ignores)>>,
+    ignores: Cow<'a, Ignored>,
     question: Question,
     /// Whether no check was chosen.
     is_whole: bool,
@@ -43,11 +43,11 @@ impl<'a> Asked<'a> {
     pub(super) fn new(
         args: &DoctorArgs,
         checks: &'a [&'static Check],
-        ignores: Option<&'a (String, Ignores)>,
+        ignores: &'a Ignored,
     ) -> Self {
         Self {
             checks: Cow::Borrowed(checks),
-            ignores: ignores.map(Cow::Borrowed),
+            ignores: Cow::Borrowed(ignores),
             question: question(args),
             is_whole: args.chosen().is_empty(),
             fail_on: match args.fail_on {
@@ -69,7 +69,7 @@ impl<'a> Asked<'a> {
         let checks = selected(&args.only, &args.skip, check::asked(None))?;
         Ok(Self {
             checks: Cow::Owned(checks),
-            ignores: ignores(session, args.ignore_file.as_deref(), false)?.map(Cow::Owned),
+            ignores: Cow::Owned(Ignored::read(session, args.ignore_file.as_deref(), false)?),
             question: Question::Now,
             is_whole: args.only.is_empty(),
             fail_on: None,
@@ -129,12 +129,12 @@ pub(in crate::command) async fn examine_case(
             tally.working.contains(&service.whole().to_string())
         });
     }
-    let ignores = asked.ignores.as_deref();
+    let ignored = &asked.ignores;
     // Entries expire by the time of the bundle, if it has one.
     let now = case.now.unwrap_or_else(clock::now);
     let diagnosis = check::diagnose(
         outcomes,
-        ignores.map(|(_, all)| (all, now)),
+        Some((&ignored.all, now)),
         asked.question,
         head.services.as_ref(),
         &known(&case),
@@ -144,7 +144,7 @@ pub(in crate::command) async fn examine_case(
         taken: case.now,
         question: asked.question,
         by_tool: case.evidence.by_tool(),
-        ignore_file: ignores.map(|(path, _)| path.clone()),
+        ignore_file: ignored.file.clone(),
         fail_on: asked.fail_on,
         details: asked.details.clone(),
         is_chosen: !asked.is_whole,
@@ -170,32 +170,49 @@ fn known(case: &Case) -> Vec<(&'static str, String)> {
     check::names(&Facts::new(&node, case.now))
 }
 
-/// Reads the ignore file: the named one or, on a live node, the default one if it exists.
-pub(super) fn ignores(
-    session: &Session,
-    named: Option<&Path>,
-    are_several: bool,
-) -> Result<Option<(String, Ignores)>, Failure> {
-    let path = match named {
-        Some(path) => path.to_owned(),
-        None if session.source.is_this_machine() && !are_several => {
-            session.root().join(IGNORE_FILE)
+/// The findings to ignore.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ignored {
+    /// The path of the ignore file, if there is one.
+    file: Option<String>,
+    /// The entries of this file, then those of the configuration file.
+    all: Ignores,
+}
+
+impl Ignored {
+    /// Reads the ignore file: the named one or, on a live node, the default one if it exists.
+    pub(super) fn read(
+        session: &Session,
+        named: Option<&Path>,
+        are_several: bool,
+    ) -> Result<Self, Failure> {
+        let path = match named {
+            Some(path) => Some(path.to_owned()),
+            None if session.source.is_this_machine() && !are_several => {
+                Some(session.root().join(IGNORE_FILE))
+            }
+            None => None,
+        };
+        let mut ignored = Self::default();
+        if let Some(path) = path {
+            let name = path.display().to_string();
+            match fs::read_to_string(&path) {
+                Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {}
+                read => {
+                    let text = read
+                        .wrap_err_with(|| format!("cannot read the ignore file {name}"))
+                        .hint("`kpx doctor --help` describes the format of ignore files")?;
+                    ignored.all = Ignores::parse(&text)
+                        .wrap_err_with(|| format!("cannot use the ignore file {name}"))
+                        .hint(EXAMPLE)?;
+                    ignored.file = Some(name);
+                }
+            }
         }
-        None => return Ok(None),
-    };
-    let name = path.display().to_string();
-    let text = match fs::read_to_string(&path) {
-        Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {
-            return Ok(None);
-        }
-        read => read
-            .wrap_err_with(|| format!("cannot read the ignore file {name}"))
-            .hint("`kpx doctor --help` describes the format of ignore files")?,
-    };
-    let ignores = Ignores::parse(&text)
-        .wrap_err_with(|| format!("cannot use the ignore file {name}"))
-        .hint(EXAMPLE)?;
-    Ok(Some((name, ignores)))
+        let of_config = session.ignored.iter().cloned();
+        ignored.all.entries.extend(of_config);
+        Ok(ignored)
+    }
 }
 
 /// Returns the question that the options ask.

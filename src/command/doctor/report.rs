@@ -51,9 +51,9 @@ pub(crate) struct DoctorReport {
     pub checks: Vec<CheckResult>,
     /// The findings, by severity.
     pub findings: Vec<Problem>,
-    /// The findings that the ignore file hides.
+    /// The findings that the ignore file or the configuration file hides.
     pub ignored: Vec<Ignored>,
-    /// The entries of the ignore file, with their status.
+    /// The entries of the ignore file and of the list in the configuration file, with their status.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignore_entries: Vec<IgnoreEntry>,
     /// The number of findings and checks.

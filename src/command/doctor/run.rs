@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use color_eyre::eyre::WrapErr as _;
 
 use super::args::DoctorArgs;
-use super::examine::{Asked, examine_node, ignores, question};
+use super::examine::{Asked, Ignored, examine_node, question};
 use super::report::nodes::DoctorOfNodes;
 use super::report::{DoctorReport, JUNIT_HEAD, JUNIT_TAIL, junit_unread};
 use crate::command::shared::beside::{beside_all, in_whole_bundle};
@@ -58,7 +58,7 @@ pub(in crate::command) async fn run(
     if args.wait.is_some() {
         session.refuse_bundle("--wait reads")?;
     }
-    let ignores = ignores(
+    let ignored = Ignored::read(
         session,
         args.checks.ignore_file.as_deref(),
         args.nodes.are_several(),
@@ -72,7 +72,7 @@ pub(in crate::command) async fn run(
             session
         };
         let work = async move |session: Session| {
-            let asked = Asked::new(&args, &checks, ignores.as_ref());
+            let asked = Asked::new(&args, &checks, &ignored);
             examine_node(&session, &asked).await
         };
         return nodes::report::<DoctorOfNodes>(session, io, &nodes, NODE_FORMATS, work).await;
@@ -82,7 +82,7 @@ pub(in crate::command) async fn run(
     } else {
         session
     };
-    let asked = Asked::new(args, &checks, ignores.as_ref());
+    let asked = Asked::new(args, &checks, &ignored);
     let started = Instant::now();
     loop {
         let report = examine_node(session, &asked).await?;

@@ -98,7 +98,7 @@ const SOURCE: Parameter = Parameter {
     named: Some(Named::Client),
     ..text(
         "source",
-        "The client: an address, NAMESPACE/POD, host, or external. Without it, every kind of client.",
+        "The client: an address, NAMESPACE/POD, host, or outside. Without it, every kind of client.",
         Place::Option("--source"),
     )
 };

@@ -78,7 +78,6 @@ pub struct MigrateArgs {
 
 /// Options of a migration of several nodes.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Nodes of a cluster")]
 pub struct FleetArgs {
     /// Switch all nodes, one after the other
     ///
@@ -89,7 +88,7 @@ pub struct FleetArgs {
     /// Switch node by node to a second DaemonSet
     ///
     /// Nodes get the new DaemonSet by a label, so a restart of kube-proxy never switches another node.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub staged: bool,
 
     /// Print the commands for each node; start no pods
@@ -114,7 +113,7 @@ pub struct FleetArgs {
     /// Watch each node this long
     ///
     /// The next node is switched after this time.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = value::duration, env = "KPX_SOAK")]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = value::duration, env = "KPX_SOAK", hide_short_help = true)]
     pub soak: Duration,
 
     /// Wait this long for a new pod to be ready
@@ -243,7 +242,12 @@ pub struct JourneyArgs {
     /// Ignore these checks: ids, names or groups
     ///
     /// Switch although these checks block it. Ids, names or groups, separated by commas.
-    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "IDS",
+        value_delimiter = ',',
+        hide_short_help = true
+    )]
     pub skip: Vec<String>,
 
     /// Limits and consent.
@@ -274,7 +278,7 @@ pub struct ContinueArgs {
     ///
     /// `--node NAME --this-node` sets the name of this machine's Node object. Without --this-node, --node NAME switches
     /// that node through the API.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub this_node: bool,
 
     /// Roll back unless healthy after this long [default: 5m]

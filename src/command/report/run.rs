@@ -22,7 +22,6 @@ use crate::command::shared::beside::{beside_all, in_whole_bundle};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
-use crate::command::shared::output::Output;
 use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use crate::command::show::report::ShowReport;
@@ -48,10 +47,7 @@ pub(in crate::command) async fn run(
     io: &mut Io<'_>,
     args: &ReportArgs,
 ) -> Result<u8, Failure> {
-    let wanted = match &session.output {
-        Some(Output::Path(path)) => Some(path.as_path()),
-        _ => None,
-    };
+    let wanted = args.file.as_deref();
     let prints = wanted == Some(Path::new("-"));
     if let Some(path) = wanted.filter(|path| !prints && path.symlink_metadata().is_ok()) {
         return Err(SaveError::Exists(path.to_owned()).into());
@@ -265,7 +261,7 @@ fn write(path: &Path, html: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const ANOTHER: &str = "pass another path with -o";
+const ANOTHER: &str = "pass another path with --file";
 
 /// Returns the default name of a report of several nodes.
 fn nodes_name() -> PathBuf {

@@ -212,15 +212,34 @@ impl Look {
     }
 
     fn nodes(self, nodes: &[NodeLine], at: usize, frame: &mut Frame<'_>, area: Rect) {
+        let longest = nodes.iter().map(|node| node.name.chars().count()).max();
+        let longest = u16::try_from(longest.unwrap_or(0)).unwrap_or(u16::MAX);
+        let widths = [
+            Constraint::Length(longest.min(area.width / 2)),
+            Constraint::Length(9),
+            Constraint::Min(1),
+        ];
+        let columns = Layout::horizontal(widths).spacing(2).split(area);
         let rows = nodes.iter().map(|node| {
-            let text = match &node.unread {
-                None => node.name.clone(),
-                Some(why) => format!("{}  not read: {why}", node.name),
+            let (mode, tone, text) = match (&node.unread, &node.judged) {
+                (Some(why), _) => ("", None, format!("not read: {why}")),
+                (None, Some(judged)) => (judged.mode, Some(judged.tone), judged.text.clone()),
+                (None, None) => ("", None, String::new()),
             };
-            Row::new([self.clipped(&text, area.width)])
+            let text = Cell::from(self.clipped(&text, columns[2].width));
+            Row::new([
+                Cell::from(self.clipped(&node.name, columns[0].width)),
+                Cell::from(mode),
+                match tone {
+                    Some(tone) => text.style(self.style(tone)),
+                    None => text,
+                },
+            ])
         });
         let reversed = Style::new().add_modifier(Modifier::REVERSED);
-        let table = Table::new(rows, [Constraint::Min(1)]).row_highlight_style(reversed);
+        let table = Table::new(rows, widths)
+            .column_spacing(2)
+            .row_highlight_style(reversed);
         let mut state = TableState::default().with_selected(at);
         frame.render_stateful_widget(table, area, &mut state);
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -10,11 +11,11 @@ use futures_util::future::{Either, select};
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use super::draw::Look;
-use super::state::{Ask, NodeLine, State, Table, Topic};
+use super::state::{Ask, Judged, NodeLine, State, Table, Topic};
 use crate::cli::parser::Command;
 use crate::command::explain::run as explain;
 use crate::command::reconcile::plan as reconcile;
-use crate::command::shared::beside::in_whole_bundle;
+use crate::command::shared::beside::{Others, in_whole_bundle};
 use crate::command::shared::display::{Display, interrupts};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity;
@@ -51,6 +52,8 @@ struct Screen {
     look: Look,
     /// The keys that were typed while something was read.
     ahead: VecDeque<KeyEvent>,
+    /// The states of all nodes of a bundle, once a node was judged.
+    others: Option<Arc<Others>>,
 }
 
 pub(in crate::command) async fn run(session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> {
@@ -63,6 +66,7 @@ pub(in crate::command) async fn run(session: &Session, io: &mut Io<'_>) -> Resul
         state: State::default(),
         look: Look(session.style),
         ahead: VecDeque::new(),
+        others: None,
     };
     let mut reading = None;
     if names.is_empty() {
@@ -97,7 +101,7 @@ impl Screen {
         reading: &mut Option<Reading>,
     ) -> Result<(), Failure> {
         loop {
-            let Some(ask) = self.ask().await? else {
+            let Some(ask) = self.ask(first).await? else {
                 return Ok(());
             };
             let answered = match ask {
@@ -124,10 +128,9 @@ impl Screen {
                 },
                 Ask::Open(name) => {
                     // The states of all nodes serve as the other nodes' states, and are read once.
-                    let others = reading
-                        .as_ref()
-                        .and_then(|reading| reading.session.others.clone());
-                    let first = first.beside(others);
+                    let others = reading.as_ref();
+                    let others = others.and_then(|reading| reading.session.others.clone());
+                    let first = first.beside(others.or_else(|| self.others.clone()));
                     let opened = async { load(open(&first, &name).await?).await };
                     let reads = format!("reading {name}");
                     match self.waits(&reads, Box::pin(opened)).await? {
@@ -185,8 +188,8 @@ impl Screen {
         }
     }
 
-    /// Waits for a key with a request; `None` at a signal.
-    async fn ask(&mut self) -> Result<Option<Ask>, Failure> {
+    /// Waits for a key with a request; `None` at a signal. Meanwhile it judges the nodes to choose from.
+    async fn ask(&mut self, first: &Session) -> Result<Option<Ask>, Failure> {
         self.draw()?;
         loop {
             let typed = self.display.typed()?;
@@ -205,11 +208,32 @@ impl Screen {
                     return Ok(Some(Ask::Show(shown.topic.clone())));
                 }
             }
+            // Other nodes of a cluster are read when they are opened.
+            let unjudged = self.state.unjudged().filter(|_| first.source.is_bundle());
+            let pause = if let Some(name) = &unjudged {
+                let judged = self.judged(first, name).await;
+                self.state
+                    .judge(name, judged.map_err(|failure| failure.to_string()));
+                self.draw()?;
+                Duration::ZERO
+            } else {
+                TICK
+            };
             let signal = pin!(self.signals.next());
-            if let Either::Left(_) = select(signal, pin!(clock::pause(TICK))).await {
+            if let Either::Left(_) = select(signal, pin!(clock::pause(pause))).await {
                 return Ok(None);
             }
         }
+    }
+
+    /// Returns the verdict on the node `name` of a bundle.
+    async fn judged(&mut self, first: &Session, name: &str) -> Result<Judged, Failure> {
+        let named = first.anew(name).beside(self.others.clone());
+        let session = in_whole_bundle(&named).await;
+        self.others.clone_from(&session.others);
+        let tally = show::tally(&session).await?;
+        let mode = session.origin().and_then(|origin| origin.mode);
+        Ok(Judged::new(mode, tally.as_ref()))
     }
 
     /// Returns the result of `work`; `None` if a key or a signal ends the screen meanwhile.
@@ -299,6 +323,7 @@ fn nodes_of_bundle(session: &Session) -> Vec<NodeLine> {
         nodes.push(NodeLine {
             name: name.to_owned(),
             unread: read.err(),
+            judged: None,
         });
         ControlFlow::Continue(())
     });
@@ -317,6 +342,7 @@ async fn nodes(session: &Session) -> Result<Vec<NodeLine>, Failure> {
     let line = |node: Node| NodeLine {
         name: node.metadata.name,
         unread: None,
+        judged: None,
     };
     Ok(nodes.into_iter().map(line).collect())
 }

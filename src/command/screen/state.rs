@@ -3,11 +3,14 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use crate::command::shared::display::{Filter, interrupts};
-use crate::render::{runs, wrap};
+use crate::render::{Tone, runs, wrap};
 use crate::view::matrix::{self, Line};
 use crate::view::services::Row;
+use kpx_judge::verdict::Tally;
+use kpx_node::backend::Mode;
 use kpx_node::net::Proto;
 use kpx_node::owner::PortName;
+use kpx_node::words::number_of;
 
 /// The Services of a node.
 #[derive(Clone, Debug, Default)]
@@ -106,6 +109,42 @@ pub(super) struct NodeLine {
     pub(super) name: String,
     /// Why it cannot be opened.
     pub(super) unread: Option<String>,
+    /// Its mode and the verdict on its Services, once they are known.
+    pub(super) judged: Option<Judged>,
+}
+
+/// How the Services of a node stand.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Judged {
+    /// The mode of kube-proxy, or a note that it is unknown.
+    pub(super) mode: &'static str,
+    pub(super) tone: Tone,
+    pub(super) text: String,
+}
+
+impl Judged {
+    pub(super) fn new(mode: Option<Mode>, tally: Option<&Tally>) -> Self {
+        let mode = mode.map_or("unknown", Mode::name);
+        let Some(tally) = tally else {
+            return Self {
+                mode,
+                tone: Tone::Unclear,
+                text: "the Services are unknown".to_owned(),
+            };
+        };
+        let all = number_of(tally.total, "Service");
+        let (failing, unknown) = (tally.failing.len(), tally.unknown.len());
+        let open = match unknown {
+            0 => String::new(),
+            count => format!(", {count} unknown"),
+        };
+        let (tone, text) = match (failing, unknown) {
+            (0, 0) => (Tone::Good, format!("{all}, none fails")),
+            (0, _) => (Tone::Unclear, format!("{all}, none fails{open}")),
+            (count, _) => (Tone::Bad, format!("{count} of {all} fail{open}")),
+        };
+        Self { mode, tone, text }
+    }
 }
 
 /// The content of the screen.
@@ -138,6 +177,24 @@ impl State {
         match nodes.as_slice() {
             [] | [_] => "there is no other node here".clone_into(&mut self.message),
             _ => self.nodes = Some((nodes, 0)),
+        }
+    }
+
+    /// Returns the first node of which the verdict is not known.
+    pub(super) fn unjudged(&self) -> Option<String> {
+        let (nodes, _) = self.nodes.as_ref()?;
+        let is_open = |node: &&NodeLine| node.unread.is_none() && node.judged.is_none();
+        nodes.iter().find(is_open).map(|node| node.name.clone())
+    }
+
+    /// Adds the verdict on the node `name`, or why it cannot be read.
+    pub(super) fn judge(&mut self, name: &str, judged: Result<Judged, String>) {
+        let nodes = self.nodes.iter_mut().flat_map(|(nodes, _)| nodes);
+        for node in nodes.filter(|node| node.name == name) {
+            match &judged {
+                Ok(judged) => node.judged = Some(judged.clone()),
+                Err(why) => node.unread = Some(why.clone()),
+            }
         }
     }
 

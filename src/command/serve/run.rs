@@ -310,7 +310,7 @@ impl<'s> Serving<'s> {
             match self.next_bundle() {
                 Ok(path) => {
                     self.is_unrecorded = false;
-                    arguments.extend(["snapshot", "-q", "-o", &path].map(str::to_owned));
+                    arguments.extend(["snapshot", "-q", "--file", &path].map(str::to_owned));
                     Kind::Record
                 }
                 Err(why) => {

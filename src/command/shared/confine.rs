@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use color_eyre::eyre::WrapErr as _;
 
 use super::failure::Failure;
-use super::output::Output;
 use super::session::Session;
 use crate::cli::parser::Command;
 use crate::command::shared::io::Io;
@@ -23,7 +22,7 @@ pub(in crate::command) fn to_bundles(
     if !io.confine || !reads_bundles {
         return Ok(());
     }
-    let confined = host::confine(written(session, command).as_slice())
+    let confined = host::confine(written(command).as_slice())
         .wrap_err("cannot give up the right to start programs, which a bundle does not need")?;
     if !confined && session.style.verbose > 0 {
         writeln!(
@@ -35,12 +34,13 @@ pub(in crate::command) fn to_bundles(
 }
 
 /// Returns the folder in which `command` writes a file, if it does.
-fn written(session: &Session, command: &Command) -> Option<PathBuf> {
-    let file = match (command, &session.output) {
-        (Command::Doctor(args), _) => args.textfile.as_deref()?,
-        (Command::Report(_) | Command::Snapshot(_), Some(Output::Path(path))) => path,
-        // Under a name of its own, in the current folder.
-        (Command::Report(_) | Command::Snapshot(_), _) => Path::new(""),
+fn written<'c>(command: &'c Command) -> Option<PathBuf> {
+    // Without a path, under a name of its own in the current folder.
+    let named = |file: &'c Option<PathBuf>| file.as_deref().unwrap_or(Path::new(""));
+    let file = match command {
+        Command::Doctor(args) => args.textfile.as_deref()?,
+        Command::Report(args) => named(&args.file),
+        Command::Snapshot(args) => named(&args.file),
         _ => return None,
     };
     Some(files::folder_of(file).to_owned())

@@ -14,8 +14,9 @@ use super::failure::Failure;
 use super::session::home;
 use super::unfit::OF_MACHINE;
 use crate::cli;
-use crate::cli::parser::formats;
+use crate::cli::parser::prints_reports;
 use crate::view::did_you_mean::{meant, nearest};
+use kpx_judge::check::ignore::Entry;
 
 /// The variable that names the file; empty for none.
 const VARIABLE: &str = "KPX_CONFIG";
@@ -83,6 +84,7 @@ fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, F
     let mut of_command = BTreeMap::new();
     for (key, value) in all.unwrap_or_default() {
         match (root.find_subcommand(&key), value) {
+            (None, value) if key == IGNORE => of_all.push(ignored(&value)?),
             (Some(command), Value::Object(options)) => {
                 let options = options.into_iter();
                 let options = options.map(|(key, value)| option(command, &key, &value));
@@ -110,10 +112,10 @@ fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, F
         let end = end.unwrap_or(words.len());
         words.splice(end..end, open(options, matches));
     }
-    let formats = matches.subcommand_name().map(formats);
-    of_all.retain(|argument| {
-        argument.name != "output" || formats.as_ref().is_none_or(|all| !all.is_empty())
-    });
+    let prints_none = matches
+        .subcommand_name()
+        .is_some_and(|command| !prints_reports(command));
+    of_all.retain(|argument| argument.name != "output" || !prints_none);
     // A default for a machine says nothing about a bundle.
     if is_given(&matches, "from") {
         of_all.retain(|argument| !OF_MACHINE.contains(&argument.name.as_str()));
@@ -130,6 +132,32 @@ fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, F
         Err(Failure::usage(first.to_owned()))
     })?;
     Ok(words)
+}
+
+/// The key of findings to ignore, and the hidden option that it sets.
+const IGNORE: &str = "ignore";
+
+/// Returns the option that sets the findings to ignore: a list of checks, or of entries as in an ignore file.
+fn ignored(value: &Value) -> Result<Setting, Failure> {
+    let wrong = |why: String| Failure::usage(format_args!("{IGNORE}: {why}"));
+    let Value::Array(all) = value else {
+        return Err(wrong(format!(
+            "expected a list of checks, such as [DP01], found {value}"
+        )));
+    };
+    let words = all.iter().map(|entry| {
+        let text = match entry {
+            Value::String(text) => text.clone(),
+            entry => entry.to_string(),
+        };
+        Entry::of_settings(&text).map_err(wrong)?;
+        Ok(format!("--{IGNORE}={text}").into())
+    });
+    Ok(Setting {
+        id: IGNORE.to_owned(),
+        name: IGNORE.to_owned(),
+        words: words.collect::<Result<_, Failure>>()?,
+    })
 }
 
 /// An option, and the words that set it.
@@ -249,8 +277,29 @@ mod tests {
     }
 
     #[test]
+    fn findings_to_ignore_are_a_list() {
+        let text = "ignore: [DP01, {check: sy01, subject: net.*}]\n";
+        assert_eq!(
+            completed("kpx doctor", text),
+            Ok(
+                "kpx --ignore=DP01 --ignore={\"check\":\"sy01\",\"subject\":\"net.*\"} doctor"
+                    .to_owned()
+            )
+        );
+    }
+
+    #[test]
     fn a_key_that_sets_nothing_is_an_error() {
         for (text, why) in [
+            ("ignore: DP01", "ignore: expected a list of checks"),
+            (
+                "ignore: [DP1]",
+                "ignore: no check has the id or name \"DP1\"",
+            ),
+            (
+                "colours: {error: red}",
+                "\"colours\" is no option of kpx; did you mean color?",
+            ),
             (
                 "contxt: prod",
                 "\"contxt\" is no option of kpx; did you mean context?",

@@ -35,7 +35,7 @@ impl Session {
                 io.out.write_all(text(report, self.style).as_bytes())?;
                 return Ok(report.exit());
             }
-            Some(Output::Path(_)) | None => Format::Human,
+            None => Format::Human,
         };
         self.write(report, format, io.out)?;
         Ok(report.exit())

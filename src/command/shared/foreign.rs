@@ -139,5 +139,5 @@ fn read(path: &Path, session: &Session, io: &mut Io<'_>) -> Result<Foreign, Fail
                 failure
             }
         })
-        .hint("`kpx explain pastes` lists what is read; write a bundle with `kpx snapshot -o PATH`")
+        .hint("`kpx explain pastes` lists what is read; write a bundle with `kpx snapshot --file PATH`")
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use color_eyre::eyre::eyre;
 
 use super::failure::{Failure, Hint as _};
-use super::session::Session;
+use super::session::{Session, home};
 use crate::cli::parser::Command;
 use crate::command::bridge::args::BridgeAction;
 use crate::command::migrate::args::MigratePart;
 use kpx_host as host;
-use kpx_judge::check::{Fix, Reach, quoted};
+use kpx_judge::check::{Fix, Reach, Reader, quoted};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::identity::{Claim, Clue, Identity, Mismatch, NEEDS, OF_BUNDLE, OF_MACHINE};
@@ -310,8 +310,11 @@ pub(in crate::command) fn is_no_node(session: &Session, node: &NodeSnapshot<'_>)
 }
 
 fn has_no_kubernetes(node: &NodeSnapshot<'_>) -> bool {
-    let runs =
-        |process: &Process| process.name == "kubelet" || processes::is_proxy_name(&process.name);
+    // A cluster in containers has networks of its own.
+    let runs = |process: &Process| {
+        let is_part = process.name == "kubelet" || processes::is_proxy_name(&process.name);
+        is_part && process.same_network != Some(false)
+    };
     let runs_any = node.processes().map(|all| all.processes.iter().any(runs));
     matches!(runs_any, Ok(false)) && matches!(node.services(), Err(Gap::NotApplicable(_)))
 }
@@ -400,7 +403,8 @@ pub(in crate::command) fn reach(session: &Session) -> Arc<Reach> {
     let is_recorded = session.source.is_bundle();
     let node = if is_recorded {
         // In a bundle of all nodes, `--node` selects the folder.
-        session.origin().and_then(|origin| origin.node)
+        let node = session.origin().and_then(|origin| origin.node);
+        node.or_else(|| (!session.one_of_several).then(|| "the node".to_owned()))
     } else {
         let name = session.name().filter(|_| session.source.is_pod());
         name.map(str::to_owned)
@@ -417,6 +421,11 @@ pub(in crate::command) fn reach(session: &Session) -> Arc<Reach> {
         options,
         node,
         is_recorded,
+        reader: match home() {
+            _ if host::is_root() => Reader::Root,
+            Some(home) if home.join(".kube/config").exists() => Reader::WithKubeconfig,
+            _ => Reader::User,
+        },
     })
 }
 
@@ -615,7 +624,7 @@ mod tests {
         ("migrate resume --all-nodes", Runs::Alone),
         ("migrate rollback", Runs::OnNode),
         ("migrate status", Runs::Alone),
-        ("migrate --to nftables", Runs::Alone),
+        ("migrate --to nftables", Runs::OnNode),
         ("migrate --to nftables --this-node", Runs::OnNode),
         ("preflight --to ipvs", Runs::Again),
         ("preflight --to ipvs --load", Runs::OnNode),
@@ -638,8 +647,10 @@ mod tests {
             let command = cli.command;
             let reaches = matches!(expected, Runs::OnEvidence | Runs::Again);
             assert_eq!(reaches_others(&command), reaches, "{line}");
+            // Without a name, it is the machine that it runs on.
+            let begins = matches!(&command, Command::Migrate(args) if args.part.is_none());
             assert_eq!(
-                reads(&command) && !reaches_others(&command),
+                (reads(&command) || begins) && !reaches_others(&command),
                 *expected == Runs::OnNode,
                 "{line}"
             );

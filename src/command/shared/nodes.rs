@@ -58,7 +58,7 @@ impl<R: Report> Writer<R> {
                     Failure::usage(format!("format {name} is for one node: pass --node NAME"))
                 })
             }
-            Some(Output::Path(_)) | None => Ok(Self::Format(Format::Human)),
+            None => Ok(Self::Format(Format::Human)),
         }
     }
 

@@ -76,6 +76,7 @@ impl Session {
             },
             time: known.time.or(time),
             mode: known.mode.or(mode),
+            incomplete: evidence.cut().map(str::to_owned),
         });
     }
 }

@@ -114,7 +114,7 @@ pub(in crate::command) fn no_source(node: &NodeSnapshot<'_>, why: &SourceError) 
     let slices = node.slices().map_or(&[][..], Vec::as_slice);
     let pods = Pods::of(node, slices).sources();
     let pods: Vec<&str> = pods.iter().take(MOST_PODS).map(String::as_str).collect();
-    let takes = "`--source` takes `host`, `external`, an address";
+    let takes = "`--source` takes `host`, `outside`, an address";
     let hint = match (why, pods.as_slice()) {
         (SourceError::Family(..), _) => "give an address of the family of the target".to_owned(),
         (_, []) => format!("{takes}, or NAMESPACE/POD"),

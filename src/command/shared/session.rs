@@ -22,6 +22,7 @@ use crate::command::shared::io::Io;
 use crate::render::Style;
 use crate::view::View;
 use kpx_host as host;
+use kpx_judge::check::ignore::Entry;
 use kpx_node::backend::Mode;
 use kpx_node::dns;
 use kpx_node::evidence::{self, BundleError, Evidence, Gap, Item};
@@ -63,6 +64,8 @@ pub(crate) struct Session {
     pub(in crate::command) pods: host::PodOptions,
     /// The format that was asked for, if any.
     pub(in crate::command) output: Option<Output>,
+    /// The findings that the configuration file ignores.
+    pub(in crate::command) ignored: Vec<Entry>,
     /// How pages look.
     pub(in crate::command) style: Style,
     /// Whether only results and errors are printed.
@@ -141,6 +144,7 @@ impl Session {
             },
             nodes,
             output,
+            ignored: global.ignore.clone(),
             style,
             quiet: global.quiet,
             progress: io.progress && !global.quiet,
@@ -435,7 +439,7 @@ pub(in crate::command) fn unreadable(error: BundleError) -> Failure {
     let hint = match &error {
         BundleError::AllNodes { .. } => "choose one with --node NAME, or read all with --all-nodes",
         BundleError::NoNode { .. } => "--node takes one of these names",
-        BundleError::Several { .. } => "add the name of one to the path after --from",
+        BundleError::Several { .. } => "choose one: add its name to the path after --from",
         BundleError::Unread { .. } => "read the node again with `kpx --node NAME snapshot`",
         BundleError::Manifest { .. } => {
             "copy the bundle again; without its manifest.json it can be read, but the reasons why items are missing are lost"
@@ -444,7 +448,7 @@ pub(in crate::command) fn unreadable(error: BundleError) -> Failure {
             "omit --all-nodes and -l; `kpx snapshot --all-nodes` writes a bundle of all nodes"
         }
         BundleError::Open { path, source } if is_missing(source) && is_named(path) => {
-            "--from takes the path of a bundle, which `kpx snapshot -o PATH` writes; --node takes the name of a node"
+            "--from takes the path of a bundle, which `kpx snapshot --file PATH` writes; --node takes the name of a node"
         }
         BundleError::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             "read it as the user who may, or change its permissions"

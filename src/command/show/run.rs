@@ -15,7 +15,8 @@ use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use crate::view::did_you_mean::meant;
 use crate::view::{self, Query, View};
-use kpx_judge::why;
+use kpx_judge::verdict::Tally;
+use kpx_judge::why::{self, Look};
 use kpx_node::evidence::Item;
 
 pub(in crate::command) async fn run(
@@ -74,18 +75,41 @@ const SERVICES: Query<'static> = Query {
 
 /// Returns the items that [`services`] reads.
 pub(in crate::command) fn services_need() -> Vec<Item> {
-    SERVICES.needs()
+    SERVICES.needs().into_iter().chain(why::needs()).collect()
 }
 
-/// Returns the view of all Services.
-pub(in crate::command) async fn services(session: &Session) -> Result<ShowReport, Failure> {
-    let query = Query {
+/// Returns the query for all Services.
+fn all(session: &Session) -> Query<'static> {
+    Query {
         family: session.family(),
         across: session.others.as_deref().map(Others::across),
         ..SERVICES
-    };
+    }
+}
+
+/// Returns how all Services stand; `None` if the cluster's objects do not show it.
+pub(in crate::command) async fn tally(session: &Session) -> Result<Option<Tally>, Failure> {
+    let query = all(session);
     let evidence = session.gather(&query.needs()).await?;
-    Ok(ShowReport::new(view::show(&session.node(&evidence), query)))
+    let shown = view::show(&session.node(&evidence), query);
+    Ok(ShowReport::new(shown).tally())
+}
+
+/// Returns the view of all Services; of those that fail, with the cause.
+pub(in crate::command) async fn services(session: &Session) -> Result<ShowReport, Failure> {
+    let query = all(session);
+    let evidence = session.gather(&query.needs()).await?;
+    let mut shown = view::show(&session.node(&evidence), query);
+    if shown.has_failing() {
+        let (case, outcomes) = examine_with(session, services_need()).await?;
+        let node = session.node(&case.evidence);
+        let look = Look::of_rules(&node, session.families(), &outcomes);
+        shown.explain(&match query.across {
+            Some(across) => look.beside(across),
+            None => look,
+        });
+    }
+    Ok(ShowReport::new(shown))
 }
 
 async fn view(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure> {

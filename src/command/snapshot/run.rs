@@ -1,6 +1,6 @@
 //! `kpx snapshot`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::args::SnapshotArgs;
 use super::report::SnapshotReport;
@@ -10,7 +10,6 @@ use crate::cli::parser::{Cli, Command};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
-use crate::command::shared::output::Output;
 use crate::command::shared::redaction;
 use crate::command::shared::session::Session;
 use kpx_host::{self as host, clock};
@@ -21,12 +20,7 @@ use kpx_node::node::NodeSnapshot;
 /// Makes a bundle with standard tools alone.
 const SCRIPT: &str = include_str!("snapshot.sh");
 
-pub(in crate::command) fn script(session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> {
-    if let Some(Output::Path(_)) = session.output {
-        return Err(Failure::usage(
-            "--script prints to standard output: redirect it, and do not pass -o",
-        ));
-    }
+pub(in crate::command) fn script(io: &mut Io<'_>) -> Result<u8, Failure> {
     io.out.write_all(SCRIPT.as_bytes())?;
     Ok(crate::report::CLEAN)
 }
@@ -39,7 +33,7 @@ pub(in crate::command) async fn print(
 ) -> Result<u8, Failure> {
     if args.nodes.are_several() {
         return Err(Failure::usage(
-            "a bundle of all nodes cannot be written to standard output: pass -o PATH",
+            "a bundle of all nodes cannot be written to standard output: pass --file PATH",
         ));
     }
     let key = key(args)?;
@@ -53,10 +47,7 @@ pub(in crate::command) async fn run(
     io: &mut Io<'_>,
     args: &SnapshotArgs,
 ) -> Result<u8, Failure> {
-    let wanted = match &session.output {
-        Some(Output::Path(path)) => Some(path.clone()),
-        _ => None,
-    };
+    let wanted = args.file.clone();
     if let Some(path) = wanted
         .as_ref()
         .filter(|path| path.symlink_metadata().is_ok())
@@ -72,7 +63,7 @@ pub(in crate::command) async fn run(
         let node = manifest.node.as_deref().unwrap_or_default();
         PathBuf::from(default_name(node, &manifest.time))
     });
-    evidence::save(&evidence, &manifest, &path).hint("pass another path with -o")?;
+    evidence::save(&evidence, &manifest, &path).hint("pass another path with --file")?;
     session.finish(io, &report(path, &evidence, manifest))
 }
 
@@ -86,7 +77,7 @@ async fn all_nodes(
 ) -> Result<u8, Failure> {
     let now = clock::now().to_string();
     let path = wanted.unwrap_or_else(|| PathBuf::from(default_name("all-nodes", &now)));
-    let another = "pass another path with -o";
+    let another = "pass another path with --file";
     let mut bundle = NodesWriter::create(&path).hint(another)?;
     let together = SnapshotOfNodes::new(path.clone(), args.redact);
     let mut redactor = key.map(|key| Redactor::new(key, &Evidence::default()));
@@ -133,15 +124,7 @@ fn key(args: &SnapshotArgs) -> Result<Option<[u8; 32]>, Failure> {
 
 /// Returns whether `cli` asks for a bundle on standard output, which is no text.
 pub(in crate::command) fn prints_bundle(cli: &Cli) -> bool {
-    let Command::Snapshot(args) = &cli.command else {
-        return false;
-    };
-    !args.script && cli.global.output.as_deref() == Some("-")
-}
-
-/// Returns whether the bundle goes to standard output.
-pub(in crate::command) fn prints(session: &Session) -> bool {
-    matches!(&session.output, Some(Output::Path(path)) if path == Path::new("-"))
+    matches!(&cli.command, Command::Snapshot(args) if args.prints())
 }
 
 /// Reads `items`, or everything if there are none, redacted if there is a key.

@@ -384,7 +384,7 @@ if [ -n "$missing" ]; then
         case $missing in
         *cluster/*)
             echo "to add the objects of the cluster, on a machine with kpx and a kubeconfig:"
-            echo "  kpx --from $dir --kubeconfig FILE snapshot -o complete.tar.gz"
+            echo "  kpx --from $dir --kubeconfig FILE snapshot --file complete.tar.gz"
             ;;
         esac
         echo "kpx itself reads more of a node than this script: kpx snapshot"

@@ -19,7 +19,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   kpx trace 10.97.54.248:80                    from pods and the host
   kpx trace default/nginx-svc --source host    a Service, from this node
-  kpx trace nodeport:31082 --source external   a NodePort, from outside
+  kpx trace nodeport:31082 --source outside    a NodePort, from outside
   kpx trace [fd00:10:96::12]:80 -o wide        with every rule in full
   kpx trace default/nginx-svc --mode nftables  in another mode
   kpx trace default/nginx-svc -o picture       the connections, drawn
@@ -42,9 +42,9 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub service: ServiceArgs,
 
-    /// Trace from this client only: IP, POD, host or external
+    /// Trace from this client only: IP, POD, host or outside
     ///
-    /// An address, a pod of this node (NAMESPACE/POD), host, or external. Without it, kpx traces from a pod and from the host;
+    /// An address, a pod of this node (NAMESPACE/POD), host, or outside. Without it, kpx traces from a pod and from the host;
     /// to a cluster IP also from a pod of the Service itself, and to other addresses also from outside.
     #[arg(long, value_name = "SOURCE", env = "KPX_SOURCE")]
     pub source: Option<String>,

@@ -151,7 +151,7 @@ fn wanted(
     match args.source.as_deref() {
         _ if args.probe => wanted.from_links = false,
         None => {}
-        Some("external" | "outside") => wanted.from_host = false,
+        Some("outside" | "external") => wanted.from_host = false,
         Some(text) => {
             let slices = node.slices().map_or(&[][..], Vec::as_slice);
             let source = sources::named(text, destination.ip(), node, Pods::of(node, slices))

@@ -8,7 +8,7 @@ use crate::cli::service::ServiceArgs;
 pub(crate) const SHORT_EXAMPLES: &str = "\
 Examples:
   kpx why demo/web                           all ports and addresses
-  kpx why nodeport:31082 --source external   for clients outside
+  kpx why nodeport:31082 --source outside    for clients outside
   kpx why 10.96.0.10:53                      by an address";
 
 pub(crate) const EXAMPLES: &str = "\
@@ -19,7 +19,7 @@ Examples:
   kpx why demo/web:http --probe=pod          and open one from a new pod
   kpx why web.demo.svc.cluster.local:80      by its DNS name
   kpx why 10.96.0.10                         by an address
-  kpx why nodeport:31082 --source external   for clients outside
+  kpx why nodeport:31082 --source outside    for clients outside
   kpx why demo/web --all-nodes               on which nodes it works
   kpx why demo/web -o picture                the connections, drawn
   kpx --from node1.tar.gz why demo/web       on a bundle
@@ -49,9 +49,9 @@ pub struct WhyArgs {
     #[command(flatten)]
     pub service: ServiceArgs,
 
-    /// Trace from this client only: IP, POD, host or external
+    /// Trace from this client only: IP, POD, host or outside
     ///
-    /// An address, a pod of this node (NAMESPACE/POD), host, or external. Without it, kpx traces from a pod, from a pod of the
+    /// An address, a pod of this node (NAMESPACE/POD), host, or outside. Without it, kpx traces from a pod, from a pod of the
     /// Service itself, from the host and from outside.
     #[arg(long, value_name = "SOURCE", env = "KPX_SOURCE")]
     pub source: Option<String>,

@@ -70,9 +70,13 @@ fn origin() -> Value {
 fn add(schemas: &mut Schemas, kind: &'static str, root: Schema) {
     let mut root = root.to_value();
     let object = root.as_object_mut().unwrap();
-    let mut fields =
-        json!({"apiVersion": {"const": "kpx/v1"}, "kind": {"const": kind}, "origin": origin()});
-    let mut required = json!(["apiVersion", "kind"]);
+    let mut fields = json!({
+        "apiVersion": {"const": "kpx/v1"},
+        "kind": {"const": kind},
+        "kpx": {"description": "The version of kpx that wrote the document.", "type": "string"},
+        "origin": origin(),
+    });
+    let mut required = json!(["apiVersion", "kind", "kpx"]);
     if let Some(own) = object.get_mut("properties").and_then(Value::as_object_mut) {
         fields.as_object_mut().unwrap().append(own);
     }
@@ -164,8 +168,9 @@ fn several(schemas: &mut Schemas) {
                             "properties": {
                                 "apiVersion": {"const": "kpx/v1"},
                                 "kind": {"type": "string"},
+                                "kpx": {"type": "string"},
                             },
-                            "required": ["apiVersion", "kind"],
+                            "required": ["apiVersion", "kind", "kpx"],
                             "additionalProperties": true,
                         },
                         "error": {"description": "Why the node was not read.", "type": "string"},

@@ -480,7 +480,13 @@ fn unreadable(path: &Path, error: &KubeconfigError) -> Refusal {
             ))
         }
         KubeconfigError::ReadConfig(e, _) => Refusal::Failed(format!("cannot read {name}: {e}")),
-        e => Refusal::Failed(format!("{name} is not a kubeconfig: {}", root_cause(e))),
+        e => {
+            // The other lines quote the file, which may have secrets.
+            let cause = root_cause(e);
+            let first = cause.lines().next().unwrap_or_default();
+            let first = first.strip_prefix("error: ").unwrap_or(first);
+            Refusal::Failed(format!("{name} is not a kubeconfig: {first}"))
+        }
     }
 }
 

@@ -42,7 +42,7 @@ impl RemoteNode {
         if let [only] = families {
             words.push(format!("--family={only}"));
         }
-        words.extend(["snapshot".to_owned(), "--output=-".to_owned()]);
+        words.extend(["snapshot".to_owned(), "--file=-".to_owned()]);
         words.push(format!("--items={}", names.join(",")));
         let done = self.pod.run(&words, None).await?;
         let failed = |why| Unreached::Failed(self.name.clone(), why);

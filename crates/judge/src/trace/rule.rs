@@ -716,7 +716,7 @@ impl Rule {
     }
 
     /// Returns the command that deletes it.
-    fn deletion(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+    pub(crate) fn deletion(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         self.number.checked_sub(1)?;
         if self.is_nft() {
             let handle = self.native(node)?.handle?;

@@ -31,7 +31,7 @@ pub struct Source {
 pub enum SourceError {
     /// Not one of the forms, and no such pod.
     #[error(
-        "{0:?} is not a source: an address, host, external, or a pod of this node as NAME or NAMESPACE/NAME"
+        "{0:?} is not a source: an address, host, outside, or a pod of this node as NAME or NAMESPACE/NAME"
     )]
     Form(String),
     /// The address is of the other family.
@@ -247,9 +247,9 @@ impl Pods<'_> {
     }
 }
 
-/// Returns whether `text` asks for a client outside, whichever one stands for them.
+/// Returns whether `text` asks for a client outside, whichever one stands for them; `external` is the former word.
 pub fn is_any_outside(text: &str) -> bool {
-    matches!(text, "external" | "outside")
+    matches!(text, "outside" | "external")
 }
 
 /// Reads `--source`.

@@ -321,7 +321,7 @@ fn trace_of(at: &At) -> Vec<String> {
     let source = at.failed.first().map(|failed| failed.client);
     let source = match source {
         Some(Client::Host) => &["--source", "host"][..],
-        Some(Client::Outside) => &["--source", "external"],
+        Some(Client::Outside) => &["--source", "outside"],
         _ => &[],
     };
     let protocol = match protocol {

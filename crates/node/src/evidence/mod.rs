@@ -74,9 +74,16 @@ pub struct Evidence {
     partial: BTreeMap<Item, String>,
     /// The partially known items that are read.
     parts: Parts,
+    /// Why the bundle is incomplete, if it is.
+    cut: Option<String>,
 }
 
 impl Evidence {
+    /// Returns why the bundle is incomplete, if it is: items of the missing part are unknown.
+    pub fn cut(&self) -> Option<&str> {
+        self.cut.as_deref()
+    }
+
     /// Records the result of reading `item`.
     pub fn insert(&mut self, item: Item, read: Result<String, Gap>) {
         self.partial.remove(&item);

@@ -87,10 +87,10 @@ impl<'r> Block<'r> {
         let name = self.severity().name().to_uppercase();
         let title = page.paint(first.tone(), &format!("{name} {id}"));
         let text = format!("{}: {}", first.subject, first.message);
-        page.clip(
-            &format!("{margin}{title}  "),
-            &format!("{margin}  "),
+        page.brief(
+            (&format!("{margin}{title}  "), &format!("{margin}  ")),
             &text,
+            first.subject.len() + ": ".len(),
             most,
         );
         let all = self.groups.iter().flatten();
@@ -98,10 +98,12 @@ impl<'r> Block<'r> {
         let error = consequences.find(|finding| finding.severity == Severity::Error);
         if let Some(of) = error.filter(|_| most >= ROOMY) {
             let start = format!("{margin}{}", lead(0, "so"));
-            page.clip(
-                &start,
-                &start,
-                &format!("{} {}: {}", of.id, of.subject, of.message),
+            let subject = format!("{} {}: ", of.id, of.subject);
+            let below = " ".repeat(start.len());
+            page.brief(
+                (&start, &below),
+                &format!("{subject}{}", of.message),
+                subject.len(),
                 1,
             );
         }
@@ -119,7 +121,7 @@ impl<'r> Block<'r> {
         match each(&all, prompt).as_slice() {
             [] => {
                 let texts = texts(&all);
-                page.clip(lead(0, "fix"), lead(1, "fix"), &texts.join(" "), most);
+                page.brief((lead(0, "fix"), lead(1, "fix")), &texts.join(" "), 0, most);
             }
             // A command that is cut or wrapped cannot be copied.
             [only] => {
@@ -131,11 +133,11 @@ impl<'r> Block<'r> {
                 let text = texts(&all).join(" ");
                 let leads_up = room > 1 && text.ends_with(':');
                 if leads_up {
-                    page.clip(lead(0, label), lead(1, label), &text, room);
+                    page.brief((lead(0, label), lead(1, label)), &text, 0, room);
                 }
                 page.line(&format!("{}{only}", lead(usize::from(leads_up), label)));
                 if room > 0 && !leads_up {
-                    page.clip(lead(1, label), lead(1, label), &text, room);
+                    page.brief((lead(1, label), lead(1, label)), &text, 0, room);
                 }
             }
             several => {

@@ -65,7 +65,8 @@ pub(super) fn no_node(report: &DoctorReport, page: &mut Page) {
     next(report, page);
 }
 
-/// Returns every error, the causes of unknown Services, and the other findings that fit into `room` rows, each with its fix.
+/// Returns the errors, the causes of unknown Services, and the other findings that fit into `room` rows, as many as possible with
+/// their fix.
 fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
     let blocks: Vec<_> = report.in_blocks().collect();
     let of_level = |block: &Block<'_>, (vital, others): (Lines, Lines)| {
@@ -102,14 +103,21 @@ fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
     }
     let vital = blocks.iter().take_while(|block| block.is_vital()).count();
     // One row counts the rest.
-    let page = |count: usize| {
+    let page = |count: usize, fixes: usize| {
         let (shown, left) = blocks.split_at(count);
-        let mut page = written(shown, &all_of(((1, 1), (1, 0))));
+        let lines = shown.iter().enumerate().map(|(at, block)| {
+            let has_fix = block.is_vital() && at < fixes;
+            (1, usize::from(has_fix))
+        });
+        let mut page = written(shown, &lines.collect::<Vec<Lines>>());
         rest(report, left, shown.is_empty(), &mut page);
         page
     };
-    let counts = (vital..blocks.len()).rev();
-    counts.map(page).find(fits).unwrap_or_else(|| page(vital))
+    let counted = (vital..blocks.len()).rev().map(|count| page(count, count));
+    let without_fixes = (1..vital).rev().map(|fixes| page(vital, fixes));
+    let fewer = (1..vital).rev().map(|count| page(count, 1));
+    let mut all = counted.chain(without_fixes).chain(fewer);
+    all.find(fits).unwrap_or_else(|| page(vital.min(1), 1))
 }
 
 /// Adds the number of the findings in `blocks`, which do not fit, and the command that shows them; `is_first` if no finding is
@@ -122,17 +130,20 @@ fn rest(report: &DoctorReport, blocks: &[Block<'_>], is_first: bool, page: &mut 
         blocks.map(Block::count).sum()
     };
     // Nothing is more where nothing is shown.
-    let (warning, note) = match (is_first, report.target) {
-        (true, Some(_)) => ("risk", "note"),
-        (true, None) => ("warning", "note"),
-        (false, Some(_)) => ("more risk", "more note"),
-        (false, None) => ("more warning", "more note"),
+    let more = if is_first { "" } else { "more " };
+    let (error, warning) = match report.planned() {
+        Some(_) => ("blocker", "risk"),
+        None => ("error", "warning"),
     };
-    let counted: [(usize, _); 2] = [(of(Severity::Warning), warning), (of(Severity::Info), note)];
+    let counted: [(usize, _); 3] = [
+        (of(Severity::Error), error),
+        (of(Severity::Warning), warning),
+        (of(Severity::Info), "note"),
+    ];
     let parts: Vec<_> = counted
         .into_iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| number_of(count, what))
+        .map(|(count, what)| number_of(count, &format!("{more}{what}")))
         .collect();
     if !parts.is_empty() {
         page.line(&format!("{}: {}", parts.join(", "), report.details()));

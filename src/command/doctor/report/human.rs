@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ignored::IgnoredBy;
 use super::{DoctorReport, Status};
 use crate::render::{Page, Tone};
 use crate::view::head::{Head, ModeHead, Sync};
@@ -430,38 +431,50 @@ pub(super) fn unknown(report: &DoctorReport, few: usize, page: &mut Page) {
     page.para("  unknown  ", &text);
 }
 
-/// Prints the findings that the ignore file hides, and its useless entries.
+/// Prints the findings that the ignore file and the configuration file hide, and useless entries.
 fn ignored(report: &DoctorReport, page: &mut Page) {
     const LEAD: &str = "  ignored  ";
-    let Some(file) = &report.ignore_file else {
-        return;
-    };
+    let file = report.ignore_file.as_deref().unwrap_or_default();
     if page.style().verbose > 0 {
         for hidden in &report.ignored {
             let text = format!(
-                "{} {} {}: {}; {} (until {})",
+                "{} {} {}: {}{}",
                 hidden.severity.name(),
                 hidden.id,
                 hidden.subject,
                 hidden.message,
-                hidden.reason,
-                hidden.expires
+                hidden.why()
             );
             page.para(LEAD, &text);
         }
     } else if !report.ignored.is_empty() {
-        let count = number_of(report.ignored.len(), "finding");
-        page.para(LEAD, &format!("{count} by {file} (-v shows them)"));
+        let of = |by| {
+            report
+                .ignored
+                .iter()
+                .filter(|ignored| ignored.by == by)
+                .count()
+        };
+        let counted = [
+            (of(IgnoredBy::IgnoreFile), file),
+            (of(IgnoredBy::Config), "the configuration file"),
+        ];
+        let parts = counted.iter().filter(|(count, _)| *count > 0);
+        let parts = parts.map(|(count, by)| format!("{} by {by}", number_of(*count, "finding")));
+        let parts = parts.collect::<Vec<_>>().join(", ");
+        page.para(LEAD, &format!("{parts} (-v shows them)"));
     }
     for entry in &report.ignore_entries {
         let subject = entry.subject.as_deref();
         let subject = subject.map_or_else(String::new, |subject| format!(" {subject}"));
         let what = match entry.status {
             EntryStatus::Used | EntryStatus::Unknown => continue,
+            // The configuration file is for many nodes.
+            EntryStatus::Unused if entry.line.is_none() => continue,
             EntryStatus::Unused => "matches no finding: remove the entry".to_owned(),
             EntryStatus::Expired => format!(
                 "expired on {}, {}: fix the finding, or extend the entry",
-                entry.expires,
+                entry.expires.as_deref().unwrap_or_default(),
                 match entry.findings {
                     0 => "no finding matches".to_owned(),
                     1 => "1 finding is reported again".to_owned(),
@@ -469,10 +482,11 @@ fn ignored(report: &DoctorReport, page: &mut Page) {
                 }
             ),
         };
-        let text = format!(
-            "{file}, line {}: {}{subject} {what}",
-            entry.line, entry.check
+        let place = entry.line.map_or_else(
+            || "the configuration file".to_owned(),
+            |line| format!("{file}, line {line}"),
         );
+        let text = format!("{place}: {}{subject} {what}", entry.check);
         page.para(LEAD, &text);
     }
 }

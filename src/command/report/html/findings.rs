@@ -231,7 +231,7 @@ fn ignored(markup: &mut Markup, report: &DoctorReport) {
                 format!("{} {}", ignored.id, ignored.subject),
                 ignored.severity.name().to_owned(),
                 ignored.message.clone(),
-                format!("{} (until {})", ignored.reason, ignored.expires),
+                ignored.why().trim_start_matches("; ").to_owned(),
             ]
         })
         .collect();

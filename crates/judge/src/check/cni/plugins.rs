@@ -42,9 +42,9 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("ipvsadm -Ln; ip addr show dev kube-ipvs0"),
         ],
         fix: Text::with(
-            "Drain and reboot the node. Or run {} to see the plan that removes what kube-proxy wrote and nothing of \
-              other software, and add --apply to run it. Do not flush tables by hand.",
-            &[Example::kpx(&["reconcile", "--cleanup", "MODE"]).with(&["MODE"])],
+            "Drain and reboot the node. Or run {}: it shows the plan that removes what kube-proxy wrote and nothing of \
+              other software, and asks first. Do not flush tables by hand.",
+            &[Example::kpx(&["reconcile", "--cleanup", "MODE", "--apply"]).with(&["MODE"])],
         ),
         incidents: &[
             "kube-hetzner/terraform-hcloud-kube-hetzner#1210",
@@ -384,10 +384,10 @@ fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
             "{name} serves Services here and kube-proxy does not run, but objects of mode {mode} are left over{addresses}"
         );
         let fix = Prose::from("Drain and reboot the node. Or run ")
-            .kpx(["reconcile", "--cleanup", mode.name()])
+            .kpx(["reconcile", "--cleanup", mode.name(), "--apply"])
             .and(
-                " to see the plan that removes what kube-proxy wrote and nothing of other software, and add --apply to run it. \
-                 Do not flush tables by hand.",
+                ": it shows the plan that removes what kube-proxy wrote and nothing of other software, and asks first. Do not \
+                 flush tables by hand.",
             );
         findings.push(
             Finding::new(severity, mode, message)

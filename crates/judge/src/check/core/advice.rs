@@ -85,6 +85,20 @@ pub struct Reach {
     pub node: Option<String>,
     /// Whether a recording of the node was read.
     pub is_recorded: bool,
+    /// Who reads this machine.
+    pub reader: Reader,
+}
+
+/// A user of the machine that kpx runs on.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Reader {
+    /// A user without a kubeconfig.
+    #[default]
+    User,
+    /// A user with `~/.kube/config`, which root does not have.
+    WithKubeconfig,
+    /// Root.
+    Root,
 }
 
 /// The machine on which a command of kpx runs, and its source.
@@ -108,6 +122,7 @@ impl Default for Reach {
             to_read: String::new(),
             node: None,
             is_recorded: false,
+            reader: Reader::default(),
         }
     }
 }
@@ -320,6 +335,7 @@ impl Reach {
             to_read: to(&self.to_read),
             node: Some(name.to_owned()),
             is_recorded: self.is_recorded,
+            reader: self.reader,
         }
     }
 
@@ -389,12 +405,17 @@ impl Reach {
             "" => String::new(),
             options => format!(" {options}"),
         };
-        Advice::OnNode(if self.is_recorded {
-            format!("sudo {program} snapshot").into()
-        } else if self.options.contains("--kubeconfig") {
-            format!("sudo {program}{options} doctor").into()
-        } else {
-            format!("sudo {program}{options} doctor --kubeconfig ~/.kube/config").into()
+        let is_given = self.options.contains("--kubeconfig");
+        Advice::OnNode(match self.reader {
+            _ if self.is_recorded => format!("sudo {program} snapshot").into(),
+            // It lists what cannot be read.
+            Reader::Root => return Advice::kpx(["snapshot", "-v"]),
+            Reader::WithKubeconfig if !is_given => {
+                format!("sudo {program}{options} doctor --kubeconfig ~/.kube/config").into()
+            }
+            Reader::WithKubeconfig | Reader::User => {
+                format!("sudo {program}{options} doctor").into()
+            }
         })
     }
 
@@ -424,8 +445,8 @@ pub fn runs(words: &[Word]) -> Runs {
         "preflight" => here(has("--load") || has("--persist"), Runs::Again),
         "migrate" => {
             let parts = ["finish", "prepare", "resume", "rollback"];
-            let is_of_node = parts.into_iter().any(has) && !has("--all-nodes");
-            here(is_of_node || has("--this-node"), Runs::Alone)
+            let is_of_node = parts.into_iter().any(has) || has("--to");
+            here(is_of_node && !has("--all-nodes"), Runs::Alone)
         }
         "bridge" | "render" | "serve" | "top" | "watch" => Runs::OnNode,
         _ => Runs::Alone,

@@ -14,21 +14,21 @@ pub struct Ignores {
     pub entries: Vec<Entry>,
 }
 
-/// One entry of the file.
+/// One entry of the file, or of the list in kpx's own configuration file.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The check whose findings it hides.
     pub check: &'static Check,
     /// A pattern of subjects, where `*` matches any text; `None` for all.
     pub subject: Option<String>,
-    /// The operator's reason.
-    pub reason: String,
-    /// The last day on which it applies, as written.
-    pub expires: String,
+    /// The operator's reason, if given.
+    pub reason: Option<String>,
+    /// The last day on which it applies, as written, if given.
+    pub expires: Option<String>,
     /// The end of that day, in UTC.
-    pub until: Time,
-    /// Its first line in the file.
-    pub line: u64,
+    pub until: Option<Time>,
+    /// Its first line in the file; `None` for an entry of kpx's own configuration file.
+    pub line: Option<u64>,
 }
 
 /// An invalid ignore file.
@@ -62,7 +62,22 @@ impl Ignores {
                 line: error.location().map_or(1, |at| at.line()),
                 what: plain(&error.without_snippet().to_string()),
             })?;
-        let entries = written.unwrap_or_default().into_iter().map(entry);
+        let entries = written.unwrap_or_default().into_iter();
+        let entries = entries.map(|written| {
+            let line = written.defined.line();
+            let missing = |what: &str| Malformed {
+                line,
+                what: format!("the entry has no {what}"),
+            };
+            let entry = entry(written)?;
+            if entry.reason.is_none() {
+                return Err(missing("reason"));
+            }
+            if entry.expires.is_none() {
+                return Err(missing("expires"));
+            }
+            Ok(entry)
+        });
         Ok(Self {
             entries: entries.collect::<Result<_, _>>()?,
         })
@@ -77,9 +92,26 @@ impl Ignores {
 }
 
 impl Entry {
+    /// Parses an entry of kpx's own configuration file: the id or the name of a check, or a mapping as in an ignore file, in
+    /// which only the check is required. The error is one line.
+    pub fn of_settings(text: &str) -> Result<Self, String> {
+        let text = if text.starts_with('{') {
+            text.to_owned()
+        } else {
+            serde_json::json!({ "check": text }).to_string()
+        };
+        let written: Spanned<Written> = serde_yaml::from_str(&text)
+            .map_err(|error| plain(&error.without_snippet().to_string()))?;
+        let entry = entry(written).map_err(|malformed| malformed.what)?;
+        Ok(Self {
+            line: None,
+            ..entry
+        })
+    }
+
     /// Returns whether it has expired at `now`.
     pub(crate) fn is_over(&self, now: Time) -> bool {
-        now >= self.until
+        self.until.is_some_and(|until| now >= until)
     }
 
     /// Returns whether it matches `finding` of `check`.
@@ -101,15 +133,14 @@ fn plain(error: &str) -> String {
 fn entry(written: Spanned<Written>) -> Result<Entry, Malformed> {
     let line = written.defined.line();
     let written = written.value;
-    let part = |name: &str, part: Option<Spanned<String>>| {
+    let part = |part: Option<Spanned<String>>| {
         let part = part.map(|part| (part.value.trim().to_owned(), part.defined.line()));
         part.filter(|(text, _)| !text.is_empty())
-            .ok_or_else(|| Malformed {
-                line,
-                what: format!("the entry has no {name}"),
-            })
     };
-    let (word, at) = part("check", written.check)?;
+    let (word, at) = part(written.check).ok_or_else(|| Malformed {
+        line,
+        what: "the entry has no check".to_owned(),
+    })?;
     let is = |check: &&Check| {
         let names = [check.id, check.name];
         names.iter().any(|name| name.eq_ignore_ascii_case(&word))
@@ -118,25 +149,29 @@ fn entry(written: Spanned<Written>) -> Result<Entry, Malformed> {
         line: at,
         what: format!("no check has the id or name {word:?}"),
     })?;
-    let (reason, _) = part("reason", written.reason)?;
-    let (expires, at) = part("expires", written.expires)?;
-    let last: Option<Time> = format!("{expires}T23:59:59Z").parse().ok();
-    // A day that does not exist is parsed as another day.
-    let last = last
-        .filter(|last| last.to_string().starts_with(&expires))
-        .ok_or_else(|| Malformed {
-            line: at,
-            what: format!("{expires:?} is not a date such as 2027-03-31"),
-        })?;
+    let expires = part(written.expires);
+    let until = expires.as_ref().map(end_of).transpose()?;
     Ok(Entry {
         check,
         subject: written.subject,
-        reason,
-        expires,
-        until: Time {
-            seconds: last.seconds + 1,
-        },
-        line,
+        reason: part(written.reason).map(|(reason, _)| reason),
+        expires: expires.map(|(expires, _)| expires),
+        until,
+        line: Some(line),
+    })
+}
+
+/// Returns the end of the day `expires`, which is on this line.
+fn end_of((expires, line): &(String, u64)) -> Result<Time, Malformed> {
+    let last: Option<Time> = format!("{expires}T23:59:59Z").parse().ok();
+    // A day that does not exist is parsed as another day.
+    let last = last.filter(|last| last.to_string().starts_with(expires));
+    let last = last.ok_or_else(|| Malformed {
+        line: *line,
+        what: format!("{expires:?} is not a date such as 2027-03-31"),
+    })?;
+    Ok(Time {
+        seconds: last.seconds + 1,
     })
 }
 
@@ -168,7 +203,7 @@ mod tests {
                     - {check: dp01, reason: soon, expires: 2026-01-01}\n";
         let ignores = Ignores::parse(text).unwrap();
         let lines: Vec<_> = ignores.entries.iter().map(|entry| entry.line).collect();
-        assert_eq!(lines, [2, 6]);
+        assert_eq!(lines, [Some(2), Some(6)]);
         let check = |id: &str| all().find(|check| check.id == id).unwrap();
         let hides = |id: &str, subject: &str, now: &str| {
             let finding = Finding::new(Severity::Error, Subject::setting(subject), "is wrong");
@@ -183,6 +218,32 @@ mod tests {
         );
         assert_eq!(hides("SY02", key, "2026-01-01T00:00:00Z"), None);
         assert_eq!(hides("DP01", "mode ipvs", "2026-01-01T12:00:00Z"), Some(1));
+    }
+
+    #[test]
+    fn an_entry_of_the_settings_needs_only_a_check() {
+        let entry = Entry::of_settings("ip-forward").unwrap();
+        assert_eq!((entry.check.id, entry.line), ("SY01", None));
+        assert!(!entry.is_over("2099-01-01T00:00:00Z".parse().unwrap()));
+        let text = r#"{"check": "dp01", "subject": "mode *", "expires": "2026-01-01"}"#;
+        let entry = Entry::of_settings(text).unwrap();
+        assert_eq!(entry.subject.as_deref(), Some("mode *"));
+        assert!(entry.is_over("2027-01-01T00:00:00Z".parse().unwrap()));
+        for (text, why) in [
+            ("DP1", "no check has the id or name \"DP1\""),
+            (r#"{"subject": "a"}"#, "the entry has no check"),
+            (
+                r#"{"check": "DP01", "expires": "soon"}"#,
+                "\"soon\" is not a date",
+            ),
+            (r#"{"check": "DP01", "until": "soon"}"#, "until"),
+        ] {
+            let error = Entry::of_settings(text).unwrap_err();
+            assert!(
+                error.contains(why) && !error.contains('\n'),
+                "{text}: {error}"
+            );
+        }
     }
 
     #[test]

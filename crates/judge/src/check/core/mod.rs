@@ -30,7 +30,7 @@ mod subject;
 mod syncs;
 mod versions;
 
-pub use advice::{Advice, Fix, Line, Prose, Reach, Runs, Word, on, quoted, runs};
+pub use advice::{Advice, Fix, Line, Prose, Reach, Reader, Runs, Word, on, quoted, runs};
 pub(crate) use collector::Collector;
 pub(in crate::check) use config_fields::{leaves, plain};
 pub(in crate::check) use config_source::{COPY, Source, mounted, text_of};

@@ -7,17 +7,15 @@ use super::{Check, Checked, Finding, Status};
 use crate::check::core::ignore::{Entry, Ignores};
 use kpx_node::evidence::Time;
 
-/// A finding that the ignore file hides.
+/// A finding that the ignore file or kpx's own configuration file hides.
 #[derive(Debug)]
 pub struct Hidden {
     /// Its check.
     pub check: &'static Check,
     /// The finding.
     pub finding: Finding,
-    /// The operator's reason.
-    pub reason: String,
-    /// The last day of the entry.
-    pub expires: String,
+    /// The entry that hides it.
+    pub entry: Entry,
 }
 
 /// An entry of the ignore file, and the findings that it hides.
@@ -57,8 +55,7 @@ pub(super) fn hide(ignores: &Ignores, now: Time, found: &mut Found) -> Vec<Hidde
         hidden.push(Hidden {
             check,
             finding: finding.clone(),
-            reason: entry.reason.clone(),
-            expires: entry.expires.clone(),
+            entry: entry.clone(),
         });
         false
     });

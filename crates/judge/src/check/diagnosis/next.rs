@@ -14,7 +14,7 @@ pub enum Next {
 }
 
 /// Returns the command to run next. It repairs the worst findings: the command that clears the most or, without one, a command of the fix
-/// that changes something. Without either, it explains a Service with connections that fail or are unknown, or shows a finding. Where
+/// that changes something, or the one to decide about. Without any, it explains a Service with connections that fail or are unknown, or shows a finding. Where
 /// there are only notes, it reads the unknown items. `known` are values for the command, by the words that stand for them.
 pub(super) fn next(
     findings: &[Diagnosed],
@@ -58,6 +58,7 @@ pub(super) fn next(
     };
     let lesser = || worst.lesser_repair().filter(|_| is_worth);
     let found = found
+        .or_else(|| worst.decided().filter(|_| is_worth))
         .or(explains)
         .or_else(|| open.clone().filter(|_| is_doubtful));
     let found = found.or(plan).or_else(lesser).or_else(|| worst.decides());
@@ -120,6 +121,15 @@ impl<'d> Worst<'d> {
         }
         // The blocks whose fix clears several findings come first.
         self.blocks().find_map(|block| self.repair_of(block))
+    }
+
+    /// Returns the command of the first error whose fix a person has to decide about.
+    fn decided(&self) -> Option<Step> {
+        let mut firsts = self.firsts().filter(|of| of.severity == Severity::Error);
+        firsts.find_map(|of| {
+            let fix = of.finding.fix.as_ref().filter(|fix| fix.is_to_decide)?;
+            Some((self.repairs(fix.advice.as_ref()?)?, there(of)))
+        })
     }
 
     /// Returns the command that repairs a finding below the worst severity.

@@ -4,7 +4,9 @@ use crate::check::core::{
     Collector, IDLE, MODE, RULES, VERSION, idle_rules, is_proxys, rule_proof, rules_in_use, stores,
     version_in,
 };
-use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+};
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Chain, Ruleset, Target};
 use kpx_node::cluster::release::Change;
@@ -203,7 +205,8 @@ fn backends(facts: &Facts<'_>) -> Verdict {
             findings.push(
                 Finding::new(Severity::Error, Subject::tool("iptables"), message)
                     .of_family(family)
-                    .evidence([tools.clone(), seen]),
+                    .evidence([tools.clone(), seen])
+                    .fix(set_tools(idle)),
             );
         }
         if (hint_there && !hint && ours) || (hint && !hint_there && there && !ours) {
@@ -225,14 +228,26 @@ fn backends(facts: &Facts<'_>) -> Verdict {
                 "the kubelet's chains are in {kubelet}: {}",
                 listed(&all)
             ));
-            findings.push(
-                Finding::new(Severity::Error, Subject::software("kubelet"), message)
-                    .of_family(family)
-                    .evidence([tools.clone(), seen]),
-            );
+            let finding = Finding::new(Severity::Error, Subject::software("kubelet"), message)
+                .of_family(family)
+                .evidence([tools.clone(), seen]);
+            findings.push(if proxy == idle {
+                finding.fix(set_tools(idle))
+            } else {
+                finding
+            });
         }
     }
     findings.verdict()
+}
+
+/// Returns the fix that sets the node's tools to `backend`, in which kube-proxy writes.
+fn set_tools(backend: &str) -> Fix {
+    let set = |tool: &str| format!("update-alternatives --set {tool} /usr/sbin/{tool}-{backend}");
+    Fix::on_node(
+        "Set the node's tools to the backend that kube-proxy uses, and restart the kubelet.",
+        format!("{} && {}", set("iptables"), set("ip6tables")),
+    )
 }
 
 fn old_tools(facts: &Facts<'_>) -> Verdict {

@@ -3,7 +3,7 @@
 use super::modules::{standing, unread_modules};
 use crate::check::core::{IPVS_TABLE, MODE};
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
@@ -177,12 +177,15 @@ fn ip_vs(facts: &Facts<'_>) -> Verdict {
     let finding = Finding::new(Severity::Error, Subject::module("ip_vs"), message)
         .evidence([module])
         .evidence(refusal(facts).map(Proof::Log));
-    Ok(vec![match modules.blocked.as_ref().and_then(|m| m.get("ip_vs")) {
-        Some(file) => finding.fix(format!(
-            "Remove the line with ip_vs from {file}, then run `modprobe ip_vs`; or choose another mode."
-        )),
-        None => finding,
-    }])
+    Ok(vec![
+        match modules.blocked.as_ref().and_then(|m| m.get("ip_vs")) {
+            Some(file) => finding.fix(Fix::on_node(
+                "Remove the line that forbids the module, and load it; or choose another mode.",
+                format!("sed -Ei '/^ *(blacklist|install) +ip_vs( |$)/d' {file} && modprobe ip_vs"),
+            )),
+            None => finding,
+        },
+    ])
 }
 
 /// Returns the last line of kube-proxy's log that reports missing IPVS.

@@ -82,7 +82,10 @@ pub(super) const CHECKS: &[Check] = &[
         commands: &[Example::on_node(
             "for m in xt_comment xt_mark xt_addrtype xt_conntrack xt_statistic xt_set; do modprobe --dry-run $m; done",
         )],
-        fix: Text::plain("Install the package with extra kernel modules, or a complete kernel."),
+        fix: Text::with(
+            "Install the package with extra kernel modules, or a complete kernel; or choose another mode, which {} examines.",
+            &[Example::kpx(&["doctor", "--to", "nftables"])],
+        ),
         incidents: &[
             "cloudnativelabs/kube-router#775: a cloud kernel without xt_set",
             "kubernetes/kubernetes#142068: nfnetlink_acct without xt_nfacct",

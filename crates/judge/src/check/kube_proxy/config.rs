@@ -332,9 +332,22 @@ fn mode(facts: &Facts<'_>) -> Verdict {
                 "kube-proxy runs in mode {reported} but is configured for {configured}: its next restart switches the mode"
             )
         };
-        return Ok(vec![
-            Finding::new(Severity::Error, Subject::setting("mode"), message).evidence(seen),
-        ]);
+        let finding =
+            Finding::new(Severity::Error, Subject::setting("mode"), message).evidence(seen);
+        let decides = || {
+            Fix::kpx(
+                format!(
+                    "Decide which mode this node should have. If it is {configured}, restart kube-proxy when it suits you. If it is \
+                     {reported}, correct the ConfigMap."
+                ),
+                ["doctor", "--to", configured.name()],
+            )
+        };
+        return Ok(vec![if has_fallen_back(facts) {
+            finding
+        } else {
+            finding.fix(decides())
+        }]);
     }
     let reported = all.read(reported);
     let expected = configured.map(|(mode, _)| ("is configured for", mode));

@@ -28,7 +28,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     verify: "kube-proxy must listen on the port, and a packet from outside must reach it.",
     commands: &[
         Example::on_node("ss -lntp | grep PORT").with(&["PORT"]),
-        Example::kpx(&["trace", "ADDRESS:PORT", "--source", "external"]).with(&["ADDRESS:PORT"]),
+        Example::kpx(&["trace", "ADDRESS:PORT", "--source", "outside"]).with(&["ADDRESS:PORT"]),
         Example::on_node("curl -s http://ADDRESS:PORT/healthz").with(&["ADDRESS", "PORT"]),
     ],
     fix: Text::plain(

@@ -92,7 +92,8 @@ pub(super) fn base(path: &Path) -> Result<PathBuf, BundleError> {
             path: path.to_owned(),
             tops: several
                 .iter()
-                .map(|dir| dir.display().to_string())
+                .filter_map(|dir| dir.file_name())
+                .map(|name| name.to_string_lossy().into_owned())
                 .collect(),
         }),
     }

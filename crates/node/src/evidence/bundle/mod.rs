@@ -80,7 +80,7 @@ pub enum BundleError {
         found: String,
     },
     /// The path contains more than one bundle.
-    #[error("{} contains several bundles ({}); choose one of them", path.display(), listed(tops))]
+    #[error("{} contains several bundles: {}", path.display(), few(tops))]
     Several {
         /// Requested path.
         path: PathBuf,
@@ -228,6 +228,17 @@ pub fn load_file(name: &Path, file: File, items: &[Item]) -> Result<Evidence, Bu
     }
 }
 
+/// Returns the first of `names`, and the number of the others.
+fn few(names: &[String]) -> String {
+    const FEW: usize = 3;
+    let shown = names.iter().take(FEW).map(String::as_str);
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(FEW) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 fn not_one(path: &Path, found: impl Into<String>) -> BundleError {
     BundleError::NotOne {
         path: path.to_owned(),
@@ -244,6 +255,7 @@ fn settle(items: &[Item], found: Found) -> Result<Evidence, String> {
     };
     let mut evidence = Evidence {
         manifest,
+        cut: found.cut.clone(),
         ..Evidence::default()
     };
     let errors = found.errors.unwrap_or_default();

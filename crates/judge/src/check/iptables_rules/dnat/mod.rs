@@ -13,7 +13,7 @@ use crate::check::core::{
     Collector, IDLE, IPVS_TABLE, MODE, NFT, REPLACED, REPLACEMENT, RULES, is_replaced, proof_of,
 };
 use crate::check::{
-    Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
+    Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
 use crate::trace::Rule;
 use kpx_node::backend::Mode;
@@ -183,9 +183,17 @@ fn finding(facts: &Facts<'_>, at: &Rule, led: &BTreeMap<IpAddr, &Vec<&Port>>) ->
             services.join(", ")
         ))
     });
-    Finding::new(Severity::Error, Subject::Rule(at.clone()), message)
+    let finding = Finding::new(Severity::Error, Subject::Rule(at.clone()), message)
         .called(at.name(facts.node))
         .services(&services)
         .evidence([proof_of(at)])
-        .evidence(named)
+        .evidence(named);
+    match at.deletion(facts.node) {
+        Some(command) => finding.fix(Fix::on_node(REPLACE, command).to_decide()),
+        None => finding,
+    }
 }
+
+/// The fix of a rule that can be deleted.
+const REPLACE: &str = "Let the rule lead to the Service's endpoints, or delete it, here and in the configuration that creates it: a Service \
+    of type LoadBalancer or with externalIPs has addresses that kube-proxy translates itself.";

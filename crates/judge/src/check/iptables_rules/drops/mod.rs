@@ -383,7 +383,7 @@ fn note(
         let from = match flow.entry {
             Entry::Pod => outcome.sent_from.to_string(),
             Entry::Host => "host".to_owned(),
-            Entry::Outside => "external".to_owned(),
+            Entry::Outside => "outside".to_owned(),
         };
         effect
             .certain
