@@ -1,5 +1,7 @@
 //! The dependencies between modules: the table is the architecture.
 
+mod circles;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

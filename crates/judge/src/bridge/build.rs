@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use super::TABLE;
-use super::chains::{DROP, OUTSIDE, REJECT};
 use super::lease::Lease;
 use super::mark::Marks;
 use kpx_node::backend::nftables::build::{
@@ -423,3 +422,10 @@ fn external(port: &ServicePort) -> impl Iterator<Item = Key> {
     let addresses = addresses.map(move |&addr| of(Some(addr), port.port));
     addresses.chain(port.node_port.map(|number| of(None, number)))
 }
+
+/// Chains that refuse packets: reject all, drop all, and drop those that come from neither the node nor its pods.
+pub(super) const REJECT: &str = "refuse-reject";
+
+pub(super) const DROP: &str = "refuse-drop";
+
+pub(super) const OUTSIDE: &str = "refuse-outside";

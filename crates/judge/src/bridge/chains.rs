@@ -1,6 +1,6 @@
 //! The parts of the bridge that do not depend on Services: base chains, sets, maps, and the rules that use them.
 
-use super::build::{Scope, Writer};
+use super::build::{DROP, OUTSIDE, REJECT, Scope, Writer};
 use super::lease::{self, Lease};
 use super::probes;
 use kpx_node::backend::nftables::build::{
@@ -32,11 +32,6 @@ const BEGIN: &[&str] = &[
     "nat-prerouting",
     "nat-output",
 ];
-
-/// Chains that refuse packets: reject all, drop all, and drop those that come from neither the node nor its pods.
-pub(super) const REJECT: &str = "refuse-reject";
-pub(super) const DROP: &str = "refuse-drop";
-pub(super) const OUTSIDE: &str = "refuse-outside";
 
 impl Writer<'_> {
     pub(super) fn statics(&mut self, lease: &Lease) {

@@ -1,10 +1,10 @@
 //! One difference, with the live and the desired object as they were parsed.
 
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::nftables::word;
 use kpx_node::backend::ipset::{ElementKey, Member, Set};
 use kpx_node::backend::ipvs::model::{Key, RealServer, VirtualServer};
 use kpx_node::backend::nftables::model::Expr;
@@ -412,5 +412,14 @@ impl Object {
             Self::NftablesChain { chain, .. } | Self::NftablesRule { chain, .. } => Some(chain),
             _ => None,
         }
+    }
+}
+
+/// Reads a part of a key that is a word or a number.
+pub(super) fn word<T: FromStr>(part: &Expr) -> Option<T> {
+    match part {
+        Expr::Word(word) => word.parse().ok(),
+        Expr::Number(number) => number.to_string().parse().ok(),
+        _ => None,
     }
 }

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
-use std::str::FromStr;
 
-use super::change::{Change, Delta, Object};
+use super::change::{Change, Delta, Object, word};
 use super::owners::Owners;
 use super::print::{element, shape};
 use super::sequence;
@@ -225,15 +224,6 @@ fn without_elements(set: &Set) -> Set {
         timeout: set.timeout,
         run: set.run.clone(),
         elements: Vec::new(),
-    }
-}
-
-/// Reads a part of a key that is a word or a number.
-pub(super) fn word<T: FromStr>(part: &Expr) -> Option<T> {
-    match part {
-        Expr::Word(word) => word.parse().ok(),
-        Expr::Number(number) => number.to_string().parse().ok(),
-        _ => None,
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Plan, Undo};
 use crate::check::{Why, stale};
-use kpx_node::action::{Action, Flow};
+use kpx_node::action::{Action, Flow, Plan, Undo};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::NodeSnapshot;

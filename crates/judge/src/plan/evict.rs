@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::{Plan, Undo};
-use kpx_node::action::{Action, Field, KubeCommand, OURS, Object, UNSCHEDULABLE};
+use kpx_node::action::{Action, Field, KubeCommand, OURS, Object, Plan, UNSCHEDULABLE, Undo};
 use kpx_node::cluster::{Owner, Pod};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::NodeSnapshot;

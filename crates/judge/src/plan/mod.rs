@@ -7,6 +7,7 @@ mod bridge;
 mod cleanup;
 mod config;
 mod conntrack;
+mod draft;
 mod evict;
 mod modules;
 mod proxies;
@@ -26,9 +27,3 @@ pub use kpx_node::action::{Fingerprint, Plan, Step, Undo};
 pub use modules::{AT_BOOT, NotOurs, load_modules, name_at_boot, stays};
 pub use proxies::{OtherProxy, hangs, kube_proxy, refuse_other, running};
 pub use repair::{Drain, Programmed, repair, repair_to};
-
-/// A plan in the making.
-#[derive(Default)]
-struct Draft {
-    plan: Plan,
-}

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::{Plan, Undo};
-use kpx_node::action::Action;
+use kpx_node::action::{Action, Plan, Undo};
 use kpx_node::backend::Mode;
 use kpx_node::node::modules::Modules;
 use kpx_node::words::number_of;

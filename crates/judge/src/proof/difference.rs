@@ -329,7 +329,7 @@ impl<'o> Differences<'o> {
     fn choose(&self, entry: Entry, family: Family, region: &Region) -> Flow {
         let port = region.of(Field::Port);
         let proto = region.of(Field::Proto);
-        let mut flow = super::witness(entry, family, region);
+        let mut flow = super::classes::witness(entry, family, region);
         let protos = [Proto::Tcp, Proto::Udp, Proto::Sctp];
         let proto_of = protos
             .into_iter()

@@ -7,9 +7,6 @@ use super::logs::is_number;
 use super::names::Kind;
 use kpx_node::cluster::config::ORIGIN;
 
-/// Kind of a kube-proxy configuration.
-pub(super) const CONFIGURATION: &str = "KubeProxyConfiguration";
-
 /// Fields with words of kube-proxy or Kubernetes.
 const WORDS: &[&str] = &[
     "acceptContentTypes",

@@ -2,11 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Redactor;
-use super::config::CONFIGURATION;
-use super::logs::is_number;
+use super::logs::{CONFIGURATION, is_number};
 use super::names::Kind;
-use super::words;
+use super::{Redactor, words};
 use kpx_node::cluster::flags::field_of;
 use kpx_node::net::Cidr;
 

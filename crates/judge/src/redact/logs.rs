@@ -4,10 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::Redactor;
-use super::config::CONFIGURATION;
 use super::names::Kind;
-use super::words;
+use super::{Redactor, words};
 use kpx_node::evidence::processes::ProxyFiles;
 use kpx_node::evidence::{Gap, Item, proxy_log, signs};
 
@@ -289,3 +287,6 @@ fn is_place(word: &str) -> bool {
     word.split_once(".go:")
         .is_some_and(|(_, line)| line.bytes().all(|b| b.is_ascii_digit()))
 }
+
+/// Kind of a kube-proxy configuration.
+pub(super) const CONFIGURATION: &str = "KubeProxyConfiguration";

@@ -1,7 +1,7 @@
 //! How a packet ends.
 
+use super::branch::Branch;
 use super::hop::{Hook, Outcome, Verdict};
-use super::walk::Branch;
 
 /// Why the end of a translated packet is unknown after a rule that sets a zone.
 const ZONES: &str = "a rule sets the conntrack zone of the packet, and kpx does not follow zones: replies of another zone are not \

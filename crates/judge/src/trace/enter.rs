@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
+use super::branch::{Branch, Phase};
 use super::hop::{Hook, Outcome, Path};
 use super::packet::{Entry, Flow, Link, Packet};
 use super::region::Asked;
 use super::route::{Decision, Lookup};
-use super::walk::{Branch, Follows, Phase, Walker};
+use super::walk::{Follows, Walker};
 use kpx_node::net::Family;
 
 impl Walker<'_, '_, '_> {

@@ -8,9 +8,10 @@ use std::rc::Rc;
 use smallvec::smallvec;
 
 use super::World;
+use super::branch::{Branch, End, Ends, Phase};
 use super::hop::{Hook, Hop, Path};
 use super::packet::{Flow, Link, Packet};
-use super::walk::{Branch, End, Ends, Phase, Walker};
+use super::walk::Walker;
 use kpx_node::backend::nftables::model::{Base, Chain, Ruleset, Table};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;

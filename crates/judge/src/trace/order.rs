@@ -6,8 +6,8 @@
 
 use std::net::SocketAddr;
 
+use super::branch::{Branch, End, Ends};
 use super::hop::{Assumption, Question};
-use super::walk::{Branch, End, Ends};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::conntrack::Entry;
 

@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
+use super::branch::{Branch, End, Phase};
 use super::ending::outcome;
 use super::hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict};
 use super::packet::Link;
 use super::route::{Decision, Lookup};
 use super::ttl;
-use super::walk::{Branch, End, Phase, Walker};
+use super::walk::Walker;
 use kpx_node::net::{Family, Proto};
 
 /// A packet without a route.

@@ -1,8 +1,10 @@
 //! What is registered at each hook, in the order the kernel runs it.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use super::hop::Hook;
+use super::world::Need;
 use super::{Chains, Rules, Stop, World};
 use kpx_node::backend::nftables::model::{Chain, Table};
 use kpx_node::evidence::{Gap, Item};
@@ -340,4 +342,23 @@ fn is_iptables(
         }
     }
     Ok(false)
+}
+
+/// Returns the built-in chains: every walk begins with some of them.
+pub fn base_chains() -> BTreeSet<Need> {
+    let hooks = [
+        Hook::Prerouting,
+        Hook::Input,
+        Hook::Forward,
+        Hook::Output,
+        Hook::Postrouting,
+    ];
+    let of = |hook: Hook| {
+        let tables = tables(hook);
+        tables.map(move |table| Need {
+            table: table.to_owned(),
+            chain: hook.chain().to_owned(),
+        })
+    };
+    hooks.into_iter().flat_map(of).collect()
 }

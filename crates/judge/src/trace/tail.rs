@@ -7,10 +7,11 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::Stop;
+use super::branch::{Branch, Phase};
 use super::hop::{Outcome, Path};
 use super::packet::Packet;
 use super::region::{Coordinate as _, Field, Ranges, Region, Seen};
-use super::walk::{Branch, Phase, Walker};
+use super::walk::Walker;
 
 /// The ends of packets that differ in their destination address alone.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! The time to live: a packet that is forwarded with one of 1 or less is dropped (`ip_forward`, `ip6_forward`, `decrement_ttl` of
 //! `ip_vs_xmit.c`).
 
+use super::branch::Branch;
 use super::hop::{Effect, Hook, Outcome, Verdict};
 use super::packet::Link;
-use super::walk::Branch;
 
 /// Returns the effect of a target `TTL` or `HL` on a packet with time to live `ttl`; `None` if its options are not known.
 pub(super) fn target(ttl: u8, options: &str) -> Option<Effect> {

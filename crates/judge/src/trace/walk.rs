@@ -7,97 +7,27 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
+use super::branch::{Branch, Branches, End, Ends, MOST_OPEN, MOST_WAYS, Phase, TOO_OPEN, bounded};
 use super::ending::{arrived, merge, outcome};
-use super::hop::{Assumption, Hook, Outcome, Path, Verdict};
+use super::hop::{Hook, Outcome, Verdict};
 use super::index::Index;
 use super::iptables::{chain, matches};
 use super::link_hooks::LinkHooks;
 use super::order::{Ordered, reconcile};
-use super::packet::Reply;
-use super::packet::{Flow, Link, Packet};
+use super::packet::{Flow, Link, Reply};
 use super::region::Seen;
 use super::route::Router;
 use super::stage::{Nat, Stage, stages};
 use super::tail::Tail;
-use super::ttl;
-use super::{Chains, Stop, World};
+use super::{Chains, Stop, World, ttl};
 use kpx_node::backend::Mode;
 use kpx_node::net::Family;
-
-/// The number of paths at which a walk gives up; a real ruleset has one per endpoint.
-const MOST_WAYS: usize = 100_000;
-
-/// The number of paths above which a walk gives up paths with undecided conditions: each such rule may double them.
-pub(crate) const MOST_OPEN: usize = 1024;
-
-/// Why such a path is not followed.
-pub(crate) const TOO_OPEN: &str = "too many conditions that the evidence does not decide: they leave more than 1,024 possible paths";
 
 /// Where nat decides on the destination (index 0) or the source (index 1) of a connection.
 const DESTINATION: usize = 0;
 const SOURCE: usize = 1;
-
-/// A packet on one of its possible paths.
-#[derive(Clone, Debug)]
-pub(crate) struct Branch {
-    /// In a box: ways are moved more often than they split.
-    pub(crate) packet: Box<Packet>,
-    pub(crate) weight: f64,
-    pub(crate) when: Vec<Assumption>,
-    pub(crate) path: Path,
-}
-
-/// How a chain, a base chain or a hook ends for a packet.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum End {
-    /// The end of a chain, or RETURN: the caller goes on.
-    Return,
-    /// This base chain lets it pass.
-    Accept,
-    /// Dropped.
-    Drop(String),
-    /// Rejected with an answer.
-    Reject(String),
-    /// IPVS sends it on from here.
-    Stolen,
-    /// Unknown.
-    Unknown(String),
-}
-
-/// The ways of a packet, most often one.
-pub(crate) type Branches = SmallVec<[Branch; 1]>;
-
-pub(crate) type Ends = SmallVec<[(Branch, End); 1]>;
-
-/// Returns `live`; the ways that conditions leave open end in `done` if they are too many, as one.
-pub(crate) fn bounded(mut live: Branches, done: &mut Ends) -> Branches {
-    if live.len() <= MOST_OPEN {
-        return live;
-    }
-    let (mut open, rest): (Branches, Branches) =
-        live.drain(..).partition(|branch| !branch.when.is_empty());
-    if let Some(mut one) = open.pop() {
-        one.weight += open.iter().map(|branch| branch.weight).sum::<f64>();
-        one.when
-            .retain(|when| open.iter().all(|branch| branch.when.contains(when)));
-        done.push((one, End::Unknown(TOO_OPEN.to_owned())));
-    }
-    rest
-}
-
-/// The next thing to do with a packet.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Phase {
-    /// The link by which the packet came in.
-    Link,
-    Hook(Hook),
-    /// The routing decision for a packet that came in.
-    Route,
-    /// A packet of the node for itself, on its way in again over lo.
-    Loopback,
-}
 
 /// State of a walk besides the ends of the packet.
 #[derive(Debug)]

@@ -288,14 +288,14 @@ impl Display for KubeCommand {
                 }
                 let command = kubectl(object, "patch");
                 let command = format!("{command} --type merge --patch-file /dev/stdin");
-                super::fed(f, &command, &yaml(&merge_patch(fields)))
+                super::change::fed(f, &command, &yaml(&merge_patch(fields)))
             }
             Self::Create { object, body } => {
                 let command = match &object.namespace {
                     Some(namespace) => format!("kubectl -n {namespace} create -f -"),
                     None => "kubectl create -f -".to_owned(),
                 };
-                super::fed(f, &command, &yaml(body))
+                super::change::fed(f, &command, &yaml(body))
             }
             Self::Delete { object, only } => {
                 f.write_str(&kubectl(object, "delete"))?;
@@ -309,7 +309,7 @@ impl Display for KubeCommand {
                 let namespace = pod.namespace.as_deref().unwrap_or_default();
                 let path = format!("/api/v1/namespaces/{namespace}/pods/{}/eviction", pod.name);
                 let command = format!("kubectl create --raw {path} -f -");
-                super::fed(f, &command, &eviction(pod, uid).to_string())
+                super::change::fed(f, &command, &eviction(pod, uid).to_string())
             }
             Self::AwaitProxy { node, limit, .. } => write!(
                 f,

@@ -3,58 +3,18 @@
 //! The result is parsed again and compared. Text that cannot be edited safely is refused.
 
 mod arguments;
+mod fields;
 
 use std::str::FromStr as _;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use thiserror::Error;
 use yaml_edit::{Document, Mapping, ScalarValue, YamlNode};
 
-use super::config::{Mode, yaml};
+use super::config::yaml;
+use fields::plain;
+
 pub use arguments::set as set_arguments;
-
-/// The fields to set.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Fields {
-    /// `mode`.
-    pub mode: Mode,
-    /// `ipvs.scheduler`; `None` leaves it unchanged.
-    pub scheduler: Option<String>,
-    /// `ipvs.strictARP`; `None` leaves it unchanged.
-    pub strict_arp: Option<bool>,
-}
-
-/// Why a configuration was not edited.
-#[derive(Clone, Debug, Eq, Error, PartialEq)]
-pub enum EditError {
-    /// The text is not valid YAML.
-    #[error("the configuration is not valid YAML: {0}")]
-    Unreadable(String),
-    /// The text is not a `KubeProxyConfiguration`.
-    #[error("the configuration is not a KubeProxyConfiguration: {0}")]
-    Foreign(String),
-    /// Setting a field would change another part of the text.
-    #[error("cannot set {0} without changing other parts of the text; set it by hand")]
-    Unsafe(&'static str),
-}
-
-impl Fields {
-    /// Returns the path and value of each field.
-    fn all(&self) -> Vec<(&'static str, Value)> {
-        let scheduler = self.scheduler.as_deref().map(Value::from);
-        let fields = [
-            ("mode", Some(Value::from(self.mode.name()))),
-            ("ipvs.scheduler", scheduler),
-            ("ipvs.strictARP", self.strict_arp.map(Value::from)),
-        ];
-        let fields = fields.into_iter();
-        fields
-            .filter_map(|(path, value)| Some((path, value?)))
-            .collect()
-    }
-}
+pub use fields::{EditError, Fields};
 
 /// Returns `text` with `fields` set; unchanged if they are set already.
 pub fn set(text: &str, fields: &Fields) -> Result<String, EditError> {
@@ -173,13 +133,6 @@ fn put(mapping: &Mapping, name: &str, value: &Value) {
             _ if text.is_empty() => mapping.set(name, ScalarValue::double_quoted(text)),
             _ => mapping.set(name, text.as_str()),
         },
-    }
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::{Metadata, null_is_default};
+use super::Metadata;
+use super::metadata::null_is_default;
 
 /// An EndpointSlice.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use super::{Condition, Metadata, null_is_default};
+use super::metadata::null_is_default;
+use super::{Condition, Metadata};
 
 /// A Node.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use super::{Labels, Metadata, null_is_default};
+use super::metadata::null_is_default;
+use super::{Labels, Metadata};
 
 /// A `ServiceCIDR` object: a range of cluster IPs.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use super::{Condition, Labels, Metadata, null_is_default};
+use super::metadata::null_is_default;
+use super::{Condition, Labels, Metadata};
 
 /// A Pod.
 #[derive(Clone, Debug, Default, Deserialize)]

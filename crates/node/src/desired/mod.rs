@@ -20,6 +20,7 @@ use crate::net::{Cidr, Family, Proto};
 pub use endpoints::matching;
 pub use endpoints::{Endpoint, Hint};
 pub use ports::ServicePort;
+pub use settings::serves_localhost;
 pub use settings::{Detector, NodePorts, localhost_node_ports};
 
 /// The desired state of a node's service proxy.
@@ -106,16 +107,6 @@ pub struct Objects<'a> {
 
 /// The gate for NodePorts on loopback addresses in nftables mode.
 pub const LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
-
-/// Returns whether kube-proxy `version` with `config` can serve NodePorts on loopback addresses in nftables mode: it does so in
-/// the families of which [`ProxyConfig::names_loopback`].
-pub fn serves_localhost(config: &ProxyConfig, version: Version) -> bool {
-    version.has(Change::LocalhostNodePorts)
-        && config.gate(
-            LOCALHOST_GATE,
-            version.has(Change::LocalhostNodePortsDefault),
-        )
-}
 
 impl DesiredState {
     /// Builds the state that kube-proxy `version` with `config` would program in `mode` on node `name`.

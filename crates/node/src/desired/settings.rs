@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::serves_localhost;
+use super::LOCALHOST_GATE;
 use crate::cluster::Node;
 use crate::cluster::config::{self, Mode, NodePortsAt, ProxyConfig};
 use crate::cluster::release::Change;
@@ -267,4 +267,14 @@ mod tests {
         assert_eq!(ip("1.2.3.4.5"), None);
         assert_eq!(ip("1.2.3.256"), None);
     }
+}
+
+/// Returns whether kube-proxy `version` with `config` can serve NodePorts on loopback addresses in nftables mode: it does so in
+/// the families of which [`ProxyConfig::names_loopback`].
+pub fn serves_localhost(config: &ProxyConfig, version: Version) -> bool {
+    version.has(Change::LocalhostNodePorts)
+        && config.gate(
+            LOCALHOST_GATE,
+            version.has(Change::LocalhostNodePortsDefault),
+        )
 }

@@ -9,7 +9,7 @@ use crate::backend::chain_owner::{hashed, modes_of, set_purpose};
 use crate::backend::iptables::model::{Match, Ruleset};
 use crate::backend::iptables::portals::portals;
 use crate::backend::ipvs::model::{DUMMY, Key};
-use crate::backend::nftables::expect::TABLE;
+use crate::backend::nftables::model::TABLE;
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 

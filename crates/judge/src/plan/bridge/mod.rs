@@ -5,15 +5,15 @@ mod routes;
 use std::fmt::Write as _;
 
 use crate::bridge::{self, LEASE, Lease, PROBES, TABLE, Unbuildable};
-use crate::plan::{Plan, Undo};
 use crate::proof;
-use kpx_node::action::Action;
+use kpx_node::action::{Action, Plan, Undo};
 use kpx_node::backend::Mode;
 use kpx_node::backend::nftables::model::{Set, Table};
 use kpx_node::evidence::{Gap, IPTABLES, Item, join};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::words::number_of;
+
 pub use routes::{ROUTE_NEEDS, Served, has_routes, routes_down, routes_up};
 
 /// The items of [`bridge_up`] in addition to those of the desired state: the loaded bridge, and other rules that mark

@@ -10,8 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::plan::{Plan, Undo};
-use kpx_node::action::{Action, Bound, LocalRoute, ROUTE_PROTOCOL, RouteCommand};
+use kpx_node::action::{Action, Bound, LocalRoute, Plan, ROUTE_PROTOCOL, RouteCommand, Undo};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::desired::DesiredState;
 use kpx_node::evidence::{Gap, Item};

@@ -1,9 +1,9 @@
 //! Clean-up of sets, virtual servers, and kube-ipvs0 with its addresses.
 
-use crate::plan::{Draft, Undo};
-use kpx_node::backend::Mode;
+use crate::plan::draft::Draft;
+use kpx_node::action::Undo;
 use kpx_node::backend::ipvs::model::{DUMMY, Key};
-use kpx_node::backend::{ipset, ipvs};
+use kpx_node::backend::{Mode, ipset, ipvs};
 use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;

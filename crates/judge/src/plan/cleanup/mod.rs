@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
+use super::draft::Draft;
 use crate::plan::repair::backend;
-use crate::plan::{Draft, Plan, Undo};
-use kpx_node::action::{Action, Backend};
+use kpx_node::action::{Action, Backend, Plan, Undo};
 use kpx_node::backend::Mode;
 use kpx_node::backend::chain_owner::modes_of;
 use kpx_node::backend::iptables::change::Edits;

@@ -16,13 +16,12 @@ use std::time::Duration;
 use serde_json::Value;
 use thiserror::Error;
 
-pub use put_back::Written;
-
-use super::{Plan, Undo};
-use kpx_node::action::{Action, Field, KubeCommand, Object, Only, Resource};
+use kpx_node::action::{Action, Field, KubeCommand, Object, Only, Plan, Resource, Undo};
 use kpx_node::cluster::edit::{self, EditError, Fields};
 use kpx_node::cluster::{ConfigMap, Labels, Pod};
 use kpx_node::evidence::Item;
+
+pub use put_back::Written;
 
 /// Items that [`ConfigSource::find`] uses.
 pub const CONFIG_NEEDS: &[Item] = &[

@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::{ConfigSource, Place, Unwritable};
-use crate::plan::{Plan, Undo};
-use kpx_node::action::{Action, Field, KubeCommand, Object, Resource};
+use kpx_node::action::{Action, Field, KubeCommand, Object, Plan, Resource, Undo};
 use kpx_node::cluster::edit::{self, Fields};
 
 /// An action of kpx and its undo, both from the journal.

@@ -1,8 +1,9 @@
 //! The plan from one desired state to the next, for a node with the rules of the first.
 
-use super::{Draft, Plan, backend};
+use super::backend;
 use crate::diff::{self, Change};
-use kpx_node::action::Backend;
+use crate::plan::draft::Draft;
+use kpx_node::action::{Backend, Plan};
 use kpx_node::backend::iptables::expect::Names;
 use kpx_node::backend::{Mode, iptables, nftables};
 use kpx_node::desired::{DesiredState, FamilyState};

@@ -5,9 +5,9 @@ mod ipvs;
 
 pub use advance::Programmed;
 
+use super::draft::Draft;
 use crate::diff::{self, Change, ChangeKind, Diff, Layer, Object};
-use crate::plan::{Draft, Plan, Undo};
-use kpx_node::action::{Action, Backend};
+use kpx_node::action::{Action, Backend, Plan, Undo};
 use kpx_node::backend::iptables::expect::Names;
 use kpx_node::backend::iptables::model::Ruleset;
 use kpx_node::backend::iptables::portals::unknown_ports;

@@ -6,11 +6,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::matches::{self, Context};
 use super::sets;
+use crate::trace::branch::{Branch, Branches, End, Ends, bounded};
 use crate::trace::hop::{Assumption, Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::packet::{Likelihood, Link};
 use crate::trace::region::{self, Coordinate as _};
 use crate::trace::route::{Decision, Lookup};
-use crate::trace::walk::{Branch, Branches, End, Ends, Walker, bounded};
+use crate::trace::walk::Walker;
 use crate::trace::{Chains, Stop, opening, tos, ttl};
 use kpx_node::backend::iptables::model::{
     Chain, Connmark, Match, NOT_SHOWN, Policy, RecentAction, Rule, Target,

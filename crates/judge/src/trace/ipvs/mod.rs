@@ -8,15 +8,17 @@ use std::net::SocketAddr;
 
 use smallvec::smallvec;
 
+use super::branch::{Branch, End, Ends};
 use super::hop::{Effect, Hook, Hop, Subsystem};
 use super::index::Part;
 use super::packet::Packet;
 use super::route::{Decision, Lookup};
-use super::walk::{Branch, End, Ends, Walker};
-pub use hash::choose;
+use super::walk::Walker;
 use kpx_node::backend::ipvs::model::{Flags, Forwarding, Key, RealServer, VirtualServer};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Proto;
+
+pub use hash::choose;
 
 impl Walker<'_, '_, '_> {
     /// Gives the packet to a virtual server, if there is one for it.

@@ -6,15 +6,15 @@ use smallvec::smallvec;
 
 use super::matches;
 use super::value::{Context, DSCP, Value, flags, read};
+use crate::trace::branch::{self, Branch, Branches, End};
 use crate::trace::hop::{Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::iptables::chain::{
     BY_PROXY, COPIED, mapped, masquerade, redirected, reunite, sources, split, translated,
     translations,
 };
 use crate::trace::packet::{Likelihood, Packet, Written};
-use crate::trace::region;
-use crate::trace::walk::{self, Branch, Branches, End, Walker};
-use crate::trace::{opening, tos};
+use crate::trace::walk::Walker;
+use crate::trace::{opening, region, tos};
 use kpx_node::backend::chain_owner::BRIDGE;
 use kpx_node::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
@@ -66,7 +66,7 @@ impl<'a> Walker<'_, 'a, '_> {
         hook: Hook,
         table: &Table,
         chain: &Chain,
-    ) -> walk::Ends {
+    ) -> branch::Ends {
         let context = Context {
             router: &self.router,
             table,
@@ -103,7 +103,7 @@ impl<'a> Walker<'_, 'a, '_> {
         ends
     }
 
-    fn run_nft(&self, branch: Branch, at: &At<'_, 'a>) -> walk::Ends {
+    fn run_nft(&self, branch: Branch, at: &At<'_, 'a>) -> branch::Ends {
         if at.depth > DEEPEST {
             return smallvec![(
                 branch,
@@ -111,13 +111,13 @@ impl<'a> Walker<'_, 'a, '_> {
             )];
         }
         let mut live: Branches = smallvec![branch];
-        let mut done = walk::Ends::new();
+        let mut done = branch::Ends::new();
         for (index, rule) in at.chain.rules.iter().enumerate() {
             let mut next = Branches::with_capacity(live.len());
             for branch in live {
                 self.run_rule(branch, at, index, rule, &mut next, &mut done);
             }
-            live = walk::bounded(reunite(next), &mut done);
+            live = branch::bounded(reunite(next), &mut done);
             if live.is_empty() {
                 break;
             }
@@ -133,7 +133,7 @@ impl<'a> Walker<'_, 'a, '_> {
         index: usize,
         rule: &Rule,
         next: &mut Branches,
-        done: &mut walk::Ends,
+        done: &mut branch::Ends,
     ) {
         let mut live: Branches = smallvec![branch];
         for statement in &rule.statements {

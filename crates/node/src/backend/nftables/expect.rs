@@ -8,17 +8,13 @@ mod statics;
 
 use super::build::{self, address, jump, payload};
 use super::model::{Base, Datum, Expr, Set, Statement, Table, Verdict};
+pub use super::model::{COMMENT, TABLE};
 use super::table_builder::Draft;
 use crate::cluster::release::Change;
 use crate::desired::{DesiredState, Detector, FamilyState};
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family, Proto};
 
-/// The name of kube-proxy's tables.
-pub const TABLE: &str = "kube-proxy";
-
-/// Its comment.
-pub const COMMENT: &str = "rules for kube-proxy";
 /// The map of NodePorts that are rejected on loopback addresses.
 pub const REJECTED_ON_LOOPBACK: &str = "localhost-nodeport-reject-ports";
 /// The comment of the rule that drops traffic to addresses no Service has.

@@ -2,8 +2,6 @@
 
 use serde_json::Value;
 
-use super::expect::{COMMENT, TABLE};
-
 /// Every table that was read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ruleset {
@@ -365,3 +363,9 @@ pub struct Element {
     /// Conditions of the element, such as `limit`: a rule that finds it goes on only where they hold.
     pub conditions: Vec<Statement>,
 }
+
+/// The name of kube-proxy's tables.
+pub const TABLE: &str = "kube-proxy";
+
+/// Its comment.
+pub const COMMENT: &str = "rules for kube-proxy";

@@ -14,15 +14,10 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-use super::expect::TABLE;
-use super::model::{Base, Chain, Element, Rule, Ruleset, Set, Table};
+use super::model::{Base, Chain, Element, Rule, Ruleset, Set, TABLE, Table};
 use crate::evidence::{Gap, Item};
 
 pub use text::text;
-
-/// Maximum nesting of expressions. The kernel's rules have a few levels, but a bundle may have any number, and an
-/// expression is read, printed and dropped by recursion. `serde_json` limits the nesting of its text itself.
-const DEEPEST: usize = 64;
 
 /// Reads `nft -j list ruleset`.
 pub fn json(text: &str) -> Result<Ruleset, Gap> {

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::{EditError, Fields, plain};
+use super::fields::{EditError, Fields, plain};
 use crate::cluster::flags::flag_of;
 
 impl Fields {

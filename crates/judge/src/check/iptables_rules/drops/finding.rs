@@ -1,6 +1,6 @@
 //! The finding for a rule of other software that drops or diverts packets.
 
-use super::{Act, Effects};
+use super::effects::{Act, Effects};
 use crate::check::core::{proof_of, some_services};
 use crate::check::{Finding, Proof, Severity, Subject, limit_fix, rule_fix};
 use crate::trace::Rule;

@@ -4,6 +4,7 @@
 //! pods and of the node to cluster IPs, and traces one packet from outside to each other address: a node may refuse some
 //! clients outside on purpose.
 
+mod effects;
 mod finding;
 mod foreign;
 mod sources;
@@ -11,8 +12,10 @@ mod sources;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 
+use effects::{Act, Effects};
+
 use crate::check::core::{Collector, MODE, PATH};
-use crate::check::{Check, Example, Facts, ServiceRef, Severity, Text, Verdict, When};
+use crate::check::{Check, Example, Facts, Severity, Text, Verdict, When};
 use crate::proof::{self, Fate, Space, Way};
 use crate::trace::region::{Coordinate as _, Field, Ranges, address};
 use crate::trace::walk::Walker;
@@ -28,7 +31,7 @@ use kpx_node::backend::nftables::model::Ruleset;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
-use kpx_node::owner::chain_owner::{Maker, is_node_local_dns};
+use kpx_node::owner::chain_owner::is_node_local_dns;
 use kpx_node::owner::{EndpointState, Owners, Port, Role};
 use sources::Sources;
 
@@ -71,33 +74,6 @@ pub(super) const CHECKS: &[Check] = &[Check {
     caused_by: &[],
     run: foreign_drops,
 }];
-
-/// The effect of a rule on a packet.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Act {
-    Drop,
-    Reject,
-    /// It makes the packet bypass kube-proxy's rules; whether the packet then ends at the node itself.
-    Divert {
-        to_host: bool,
-    },
-}
-
-/// The effects of a rule on traced packets.
-#[derive(Debug)]
-struct Effects {
-    act: Act,
-    maker: Maker,
-    services: BTreeSet<ServiceRef>,
-    /// The families of the packets.
-    families: BTreeSet<Family>,
-    /// Packets that are certainly lost: by kind of source, the first source and its destination.
-    certain: BTreeMap<&'static str, (String, SocketAddr)>,
-    /// Unknown conditions that a drop depends on.
-    open: BTreeSet<String>,
-    /// The limit beyond which packets are dropped, if usual traffic exceeds it.
-    limit: Option<Limit>,
-}
 
 fn foreign_drops(facts: &Facts<'_>) -> Verdict {
     facts.node.services()?;

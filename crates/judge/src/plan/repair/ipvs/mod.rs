@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use super::Drain;
 use crate::check::ipv6_refusal;
 use crate::diff::{Change, Delta, Layer, Object};
-use crate::plan::{Draft, Undo};
-use kpx_node::action::Action;
+use crate::plan::draft::Draft;
+use kpx_node::action::{Action, Undo};
 use kpx_node::backend::ipset::change::Edits as SetEdits;
 use kpx_node::backend::ipvs::change::{self, Edits};
 use kpx_node::backend::ipvs::expect::{Expected, expect};
@@ -20,7 +20,6 @@ use kpx_node::desired::{DesiredState, FamilyState};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
-
 use servers::Servers;
 use sets::SetPhases;
 

@@ -3,8 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::super::model::{Datum, Expr, NatKind, Statement, Verdict};
+use super::text::DEEPEST;
 use super::texts::{kept, of_statement, of_value};
-use super::{DEEPEST, take_text, take_words};
+use super::{take_text, take_words};
 
 /// Reads one statement; one that is not of the model is kept as listed.
 pub(super) fn statement(value: Value) -> Statement {

@@ -10,6 +10,7 @@ mod value;
 
 use super::super::model::{Base, Chain, Element, Expr, Rule, Ruleset, Set, Table};
 use crate::evidence::{Gap, Item};
+pub(super) use tokens::DEEPEST;
 use tokens::{Token, Tokens};
 
 pub(super) fn rule_of(line: &str, family: &str) -> Result<(Rule, Vec<Chain>), String> {

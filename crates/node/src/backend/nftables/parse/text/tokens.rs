@@ -1,7 +1,6 @@
 //! The words of a rule or of a list of elements.
 
 use super::super::super::model::Chain;
-use super::super::DEEPEST;
 
 /// A piece of the text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -227,3 +226,7 @@ fn mark(byte: u8) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+/// Maximum nesting of expressions. The kernel's rules have a few levels, but a bundle may have any number, and an
+/// expression is read, printed and dropped by recursion. `serde_json` limits the nesting of its text itself.
+pub(in crate::backend::nftables::parse) const DEEPEST: usize = 64;
