@@ -713,6 +713,7 @@ const USED_BY_OTHERS: &[(&str, &str)] = &[
     ("report", "snapshot::run"),
     ("report", "trace::report"),
     ("report", "trace::run"),
+    ("screen", "doctor::examine"),
     ("screen", "explain::run"),
     ("screen", "reconcile::plan"),
     ("screen", "show::run"),

@@ -315,7 +315,7 @@ const LOOKS: [&str; 16] = [
 ];
 
 /// The next step is a look where only the operator can decide or act.
-const DECIDED_BY_LOOKING: [(&str, &str); 12] = [
+const DECIDED_BY_LOOKING: [(&str, &str); 7] = [
     (
         "ap13-shared-by-nodes",
         "which node has the address by mistake",
@@ -329,25 +329,8 @@ const DECIDED_BY_LOOKING: [(&str, &str); 12] = [
         "the node is drained and rebooted, if nothing of the plugin is needed",
     ),
     (
-        "dv01-no-kube-ipvs0",
-        "which modules the package of the kernel has to bring",
-    ),
-    (
         "ib01-both-backends",
         "which back end kube-proxy uses: the other one's chains are removed",
-    ),
-    ("ib02-legacy-rules", "which back end the node's tools use"),
-    (
-        "ir18-dnat-to-cluster-ip",
-        "who wrote the rule: it is changed there",
-    ),
-    (
-        "km01-ip-vs-forbidden",
-        "whether the module is loaded in spite of modprobe.d",
-    ),
-    (
-        "kp01-config-edited",
-        "which mode is right: the file's or the process's",
     ),
     ("mx04-no-kube-proxy", "why the pod does not run"),
     (

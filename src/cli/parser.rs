@@ -150,9 +150,9 @@ fn page(root: &clap::Command) -> String {
         format!("{header}{group}:{header:#}\n{names}")
     });
     let groups: String = groups.collect();
-    let more = wrap(&MORE.join(", "), 80 - 2).join("\n  ");
+    let more = wrap(&MORE.join(", "), 80 - "More: ".len()).join("\n      ");
     format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{header}More:{header:#}\n  {more}\n\n\
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{header}More:{header:#} {more}\n\n\
          {header}Options:{header:#}\n{{options}}{{after-help}}"
     )
 }

@@ -287,12 +287,11 @@ impl Page {
 }
 
 /// Words that begin a clause behind a comma.
-const CLAUSES: [&str; 14] = [
+const CLAUSES: [&str; 13] = [
     "although",
     "and nothing",
     "as",
     "because",
-    "but",
     "if",
     "off",
     "or",

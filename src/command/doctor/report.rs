@@ -31,6 +31,9 @@ pub(crate) use blocks::{Block, texts};
 pub(crate) use formats::{JUNIT_HEAD, JUNIT_TAIL, junit_unread};
 pub(crate) use ignored::{IgnoreEntry, Ignored};
 
+/// The lines of an error that a plan does not repair, and of its fix.
+const LINES: usize = 4;
+
 /// The report of `kpx doctor`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -398,6 +401,22 @@ impl DoctorReport {
     /// Returns the ids of the checks with `status` by reason; the reason of most checks is first.
     pub(crate) fn by_reason(&self, status: Status) -> Vec<(&str, Vec<&'static str>)> {
         human::by_reason(self, status)
+    }
+
+    /// Adds the errors that the plan of `kpx reconcile` does not repair, each with its fix.
+    pub(crate) fn beside_the_plan(&self, page: &mut Page) {
+        let is_beside =
+            |block: &Block<'_>| block.severity() == Severity::Error && !block.is_of_plan();
+        let beside: Vec<Block<'_>> = self.in_blocks().filter(is_beside).collect();
+        if beside.is_empty() {
+            return;
+        }
+        page.line("");
+        page.line("errors that this plan does not repair:");
+        for block in beside {
+            block.cause("  ", LINES, page);
+            block.remedy(LINES, |id| self.details_of(id), page);
+        }
     }
 
     /// Adds the findings and the status of the checks to the page of another report.

@@ -12,8 +12,7 @@ use kpx_node::backend::Mode;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   kpx migrate --to nftables --dry-run    print the plan and its cost
-  kpx migrate --to nftables              switch, after confirmation
-  kpx migrate resume                     continue after a stop";
+  kpx migrate --to nftables              switch, after confirmation";
 
 pub(crate) const LONG_EXAMPLES: &str = "\
 Examples:
@@ -197,7 +196,7 @@ pub struct RollbackArgs {
 /// Options that start a migration.
 #[derive(Args, Debug)]
 pub struct JourneyArgs {
-    /// Switch to this mode
+    /// Set the new mode
     #[arg(long, value_parser = value::mode(), value_name = "MODE", required = true)]
     pub to: Option<Mode>,
 
@@ -226,7 +225,8 @@ pub struct JourneyArgs {
     /// Handle connections by this strategy
     ///
     /// The default is bridge when switching to nftables or away from ipvs or userspace, else in-place.
-    #[arg(long, value_parser = value::strategy(), value_name = "NAME", env = "KPX_STRATEGY")]
+    #[arg(long, value_parser = value::strategy(), value_name = "NAME", env = "KPX_STRATEGY",
+        hide_short_help = true)]
     pub strategy: Option<Strategy>,
 
     /// Consent to losses when pods are evicted.
@@ -298,7 +298,7 @@ pub struct ContinueArgs {
     /// Without a value: connections that do not drain in time are dropped. With a class such as pod-to-cluster-ip: the switch
     /// goes on although the new mode loses such packets. Repeatable, or separated by commas; check MX12 names the classes.
     #[arg(long, value_name = "CLASS", num_args = 0..=1, default_missing_value = CONNECTIONS, value_delimiter = ',',
-        value_parser = value::accepted_loss)]
+        value_parser = value::accepted_loss, hide_short_help = true)]
     pub accept_loss: Vec<AcceptedLoss>,
 
     /// Set the lease of the bridge: 10s to 1h [default: 60s]

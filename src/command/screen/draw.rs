@@ -20,6 +20,9 @@ const NARROW: u16 = 64;
 /// The lines of the title: the verdict on the Services may name some.
 const MOST_TITLES: usize = 3;
 
+/// The lines of the reason of the selected row.
+const MOST_REASONS: usize = 3;
+
 /// The effects of the keys.
 const KEYS: [(&str, &str); 13] = [
     ("Enter", "draw the connections of the Service"),
@@ -52,10 +55,12 @@ impl Look {
         };
         let mut titles = wrap(&self.plain(&title), frame.area().width.into());
         titles.truncate(MOST_TITLES);
+        let (messages, place) = self.message(state, frame.area().width);
+        let rows = |lines: usize| u16::try_from(lines).unwrap_or(1).max(1);
         let [head, body, message, keys] = Layout::vertical([
-            Constraint::Length(1 + u16::try_from(titles.len()).unwrap_or(1)),
+            Constraint::Length(1 + rows(titles.len())),
             Constraint::Min(1),
-            Constraint::Length(1),
+            Constraint::Length(rows(messages.len())),
             Constraint::Length(1),
         ])
         .areas(frame.area());
@@ -74,33 +79,33 @@ impl Look {
         } else {
             self.list(state, frame, body);
         }
-        self.message(state, frame, message);
+        let lines: Vec<Line<'_>> = messages.into_iter().map(Line::from).collect();
+        frame.render_widget(Paragraph::new(lines), message);
+        frame.render_widget(Line::from(place).right_aligned(), message);
         let text = state.filter.prompt().unwrap_or_else(|| help_line(state));
         frame.render_widget(Line::from(self.cut(&text, keys.width)).style(dim), keys);
     }
 
-    /// Draws the result of the last key, or else the reason of the selected row, and its position.
-    fn message(self, state: &State, frame: &mut Frame<'_>, area: Rect) {
+    /// Returns the result of the last key, or else the reason of the selected row on as many lines as it needs, and its position.
+    fn message(self, state: &State, width: u16) -> (Vec<String>, String) {
         let is_list = state.shown.is_none() && state.nodes.is_none() && !state.is_help;
         if !state.message.is_empty() || !is_list || state.table.is_unknown() {
-            let line = Line::from(self.clipped(&state.message, area.width));
-            return frame.render_widget(line, area);
+            return (vec![self.clipped(&state.message, width)], String::new());
         }
         let listed = state.listed();
         let Some(line) = listed.get(state.at()) else {
-            return;
+            return (Vec::new(), String::new());
         };
-        let place = format!("  row {} of {}", state.at() + 1, listed.len());
-        let place_width = u16::try_from(place.len()).unwrap_or(0).min(area.width);
-        let [text_area, place_area] =
-            Layout::horizontal([Constraint::Min(0), Constraint::Length(place_width)]).areas(area);
+        let place = format!("row {} of {}", state.at() + 1, listed.len());
+        let room = usize::from(width).saturating_sub(place.len() + 2);
         let text = match (line.reason.as_str(), state.table.notes.first()) {
             ("", Some(note)) => note.clone(),
             ("", None) => String::new(),
             (reason, _) => format!("{}: {reason}", line.name()),
         };
-        frame.render_widget(Line::from(self.clipped(&text, text_area.width)), text_area);
-        frame.render_widget(Line::from(place), place_area);
+        let mut lines = wrap(&self.plain(&text), room);
+        lines.truncate(MOST_REASONS);
+        (lines, place)
     }
 
     /// Returns `text` without control sequences, in ASCII if requested.

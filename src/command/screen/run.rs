@@ -13,6 +13,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use super::draw::Look;
 use super::state::{Ask, Judged, NodeLine, State, Table, Topic};
 use crate::cli::parser::Command;
+use crate::command::doctor::examine::{Asked, examine_node};
 use crate::command::explain::run as explain;
 use crate::command::reconcile::plan as reconcile;
 use crate::command::shared::beside::{Others, in_whole_bundle};
@@ -385,6 +386,9 @@ async fn page(session: &Session, topic: &Topic, style: Style) -> Result<String, 
         Topic::Plan => {
             let mut page = Page::new(style);
             reconcile::proposed(session).await?.page(&mut page);
+            let asked = Asked::everything(session)?;
+            let report = examine_node(session, &asked).await?;
+            report.beside_the_plan(&mut page);
             page.line("");
             page.para(
                 "",

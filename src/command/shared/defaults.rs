@@ -129,7 +129,9 @@ fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, F
         let text = wrong.to_string();
         let first = text.lines().next().unwrap_or_default();
         let first = first.strip_prefix("error: ").unwrap_or(first);
-        Err(Failure::usage(first.to_owned()))
+        let values = text.lines().find(|line| line.contains("[possible values:"));
+        let values = values.map_or_else(String::new, |line| format!(" {}", line.trim()));
+        Err(Failure::usage(format!("{first}{values}")))
     })?;
     Ok(words)
 }

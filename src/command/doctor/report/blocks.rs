@@ -3,7 +3,7 @@
 use super::Problem;
 use super::evidence_line::seen;
 use crate::render::{Page, Tone};
-use kpx_judge::check::{self, Fix, Severity};
+use kpx_judge::check::{self, Advice, Fix, Severity};
 use kpx_node::words::number_of;
 
 /// Maximum of equal lines without -v.
@@ -146,6 +146,11 @@ impl<'r> Block<'r> {
                 page.line(&format!("{}{count}: {details}", lead(0, "fix")));
             }
         }
+    }
+
+    /// Returns whether the plan of `kpx reconcile` clears it.
+    pub(super) fn is_of_plan(&self) -> bool {
+        self.of.advice == Some(Advice::kpx(["reconcile", "--apply"]))
     }
 
     /// Returns whether it is always shown with its fix.
