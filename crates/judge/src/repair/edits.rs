@@ -22,7 +22,7 @@ use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::chain_owner;
 
 /// Returns the answer of `ask` about a node, of which others may know something, with `repairs` applied; `ask` gets a judge and the rules of `family`.
-pub fn with<'n, T>(
+pub(crate) fn with<'n, T>(
     (node, others): (&'n NodeSnapshot<'n>, Option<&Rc<dyn Witnesses + 'n>>),
     repairs: &[&Repair],
     family: Family,

@@ -6,5 +6,5 @@ mod edits;
 mod lists;
 mod model;
 
-pub use edits::with;
+pub(crate) use edits::with;
 pub use model::{Edit, Edited, Repair, RulePlace};

@@ -149,6 +149,7 @@ fn changed(old: &str, new: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Mode;
 
     const HEAD: &str =
         "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
