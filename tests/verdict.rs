@@ -1,8 +1,8 @@
 //! One verdict: every command says the same of a connection, causes are necessary and sufficient, and missing evidence never
 //! makes anything work.
 
-mod agree;
-mod less_evidence;
+pub(crate) mod agree;
+pub(crate) mod less_evidence;
 mod on_the_way;
 
 use std::path::{Path, PathBuf};

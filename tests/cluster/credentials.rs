@@ -10,6 +10,7 @@ use std::time::Duration;
 use kpx_host::{Environment, Options, collect};
 use kpx_node::evidence::{Gap, Item};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 

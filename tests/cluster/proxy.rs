@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::stream;
 use kpx_host::{Options, collect};
 use kpx_node::evidence::{Gap, Item};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 

@@ -1,6 +1,6 @@
 //! The packets that a rule takes: a rule that drops is the first that a packet meets.
 
-mod nftables;
+pub(super) mod nftables;
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
