@@ -18,7 +18,6 @@ use kpx_node::owner::{Owners, Port};
 use serde_json::Value;
 
 use crate::support::{chosen, kpx, root};
-use less_evidence::without;
 
 /// Names of the incidents below `testdata/cases`, sorted.
 fn cases() -> Vec<String> {

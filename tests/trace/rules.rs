@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use kpx_judge::trace::{Carried, Entry, Flow, Hop, Verdict};
-use kpx_node::evidence::{self, Evidence, Gap, Item};
+use kpx_node::evidence::{Evidence, Gap, Item};
 use kpx_node::net::Proto;
 use kpx_node::node::NodeSnapshot;
 use nftables::nftables;
