@@ -154,7 +154,7 @@ fn a_finding_is_no_worse_than_the_severity_of_its_check() {
 
 #[tokio::test]
 #[ignore = "takes minutes: make test-loops"]
-async fn the_screen_has_every_error_and_the_number_of_the_rest() {
+async fn the_screen_has_the_number_of_what_it_omits() {
     doctor::voice::screens_are_whole(recordings()).await;
 }
 

@@ -243,7 +243,7 @@ Exit status:
 
 Environment:
   Most options have a variable, named in their help. A switch takes 1, true or
-  yes, and 0, false or no. Options that consent to a change have none: type them.
+  yes, and 0, false or no. Options that consent to a change have none.
 
 Defaults:
   ~/.config/kpx/config.yaml has defaults of options: `kpx explain config`.";
