@@ -185,7 +185,7 @@ fn with_short_help(command: clap::Command, formats: &[&str]) -> clap::Command {
         .unwrap_or_default();
     text.push_str("\n\n");
     if !formats.is_empty() {
-        text.push_str(&format!("Formats (-o): {}\n", formats.join(", ")));
+        text.extend(["Formats (-o): ", &formats.join(", "), "\n"]);
     }
     text.push_str(ALL_OPTIONS);
     // Who types it knows it.
