@@ -243,8 +243,8 @@ impl Judge<'_> {
         (other.metadata.name != own.metadata.name).then_some((own, other))
     }
 
-    /// Returns the fault of a packet between pods of two nodes through flannel's VXLAN link, if one end of the link has another MAC
-    /// address than its Node announces: the receiver discards it.
+    /// Returns the fault of a packet between pods of two nodes through a VXLAN link, if it is sent to another MAC address than the other
+    /// end has, or one end of flannel's link has another than its Node announces: the receiver discards it.
     pub(super) fn other_tunnel_mac(
         &self,
         question: Question<'_>,
@@ -258,12 +258,18 @@ impl Judge<'_> {
             Decision::Out { device, .. } => device,
             _ => None,
         };
-        let came = (question.flow.entry == Entry::Outside && self.places.is_pod(back))
+        // The node's own packets have the address of its end of the tunnel, which is one of its pods' range.
+        let is_of_other = || {
+            self.places
+                .node_of_pod(back)
+                .is_some_and(|node| node.metadata.name != own.metadata.name)
+        };
+        let came = (question.flow.entry == Entry::Outside && is_of_other())
             .then(link_back)
             .flatten();
         let links = self.node.links().ok()?.all.iter();
         let of_name = |name: &str| links.clone().find(|link| link.name == name);
-        let is_vxlan = |link: &&Link| link.kind == "vxlan" && link.name.starts_with("flannel");
+        let is_vxlan = |link: &&Link| link.kind == "vxlan";
         let leaves = out.and_then(of_name).filter(is_vxlan);
         let comes = came.as_deref().and_then(of_name).filter(is_vxlan);
         let (link, far) = match (leaves, comes) {
@@ -271,7 +277,8 @@ impl Judge<'_> {
             (None, Some(link)) => (link, back),
             (None, None) => return None,
         };
-        let mac = |node: &Node| vtep_mac(node, Family::of(far), link);
+        let is_flannel = link.name.starts_with("flannel");
+        let mac = |node: &Node| vtep_mac(node, Family::of(far), link).filter(|_| is_flannel);
         let fault = |node: &Node, announced, used: &str, wrong| {
             Some(Fault::Obstacle(Box::new(Obstacle::TunnelMac {
                 node: node.metadata.name.clone(),
@@ -287,7 +294,8 @@ impl Judge<'_> {
             return fault(own, announced, used, WrongMac::Own);
         }
         let other = self.places.node_of_pod(far)?;
-        if let Some(fault) = self.other_network(other, link, outcome) {
+        let network = || self.other_network(other, link, outcome);
+        if let Some(fault) = is_flannel.then(network).flatten() {
             return Some(fault);
         }
         let next = match self.router.decide(Lookup::to(Asked::new(far, None))) {
@@ -295,7 +303,15 @@ impl Judge<'_> {
             _ => return None,
         };
         let entry = self.node.neighbour_table().ok()?.on(next, &link.name)?;
-        let used = entry.mac.as_deref().filter(|_| entry.permanent)?;
+        let used = entry.mac.as_deref()?;
+        let others = self.others.as_ref();
+        let has = others.and_then(|others| others.link_with(&other.metadata.name, next));
+        if let Some((_, has)) = has
+            && !has.eq_ignore_ascii_case(used)
+        {
+            return fault(other, has.to_owned(), used, WrongMac::Sent);
+        }
+        let used = Some(used).filter(|_| entry.permanent)?;
         let announced = mac(other)?;
         let own_mac = link.mac.as_deref();
         if own_mac.is_some_and(|mac| mac.eq_ignore_ascii_case(&announced)) {

@@ -412,7 +412,8 @@ impl fmt::Display for Obstacle {
                 wrong: WrongMac::Sent,
             } => write!(
                 f,
-                "{node} sends what is for the pods of this node to the MAC address {used}, but {link} has {announced}: the node discards it"
+                "packets for the pods of node {node} leave by {link} to the MAC address {used}, but the link of {node} has {announced}: it \
+                 discards them"
             ),
             Self::ProxyArp {
                 gateway,
