@@ -322,7 +322,7 @@ impl Judge<'_> {
     }
 
     /// Returns whether only a default route leads to `addr`.
-    fn goes_by_default(&self, addr: IpAddr) -> bool {
+    pub(super) fn goes_by_default(&self, addr: IpAddr) -> bool {
         let route = self.router.found(Lookup::to(Asked::new(addr, None)));
         let route = route.ok().flatten();
         route.is_some_and(|route| route.destination.prefix == 0)

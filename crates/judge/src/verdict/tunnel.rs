@@ -360,19 +360,14 @@ impl Judge<'_> {
             return None;
         }
         let (own, other) = self.both_ends(outcome)?;
-        if let Some(fault) = self.bridge_as_tunnel_end(own, other) {
+        if let Some(fault) =
+            shared_end(own, other).or_else(|| self.bridge_as_tunnel_end(own, other))
+        {
             return Some(fault);
         }
         ANNOTATIONS.iter().find_map(|annotation| {
             let address = announced(other, annotation)?;
             let node = other.metadata.name.clone();
-            if Some(address) == announced(own, annotation) {
-                return Some(Fault::Obstacle(Box::new(Obstacle::SameTunnelEnd {
-                    node,
-                    address,
-                    annotation,
-                })));
-            }
             // A Node behind translation of addresses announces another one than its own, which its neighbours do not.
             let is_its = other
                 .status
@@ -501,6 +496,9 @@ impl Judge<'_> {
         if is_carried || route.destination.prefix > 0 {
             return None;
         }
+        if let Some(fault) = shared_end(own, other) {
+            return Some(fault);
+        }
         let made = || {
             let is_other = own.metadata.annotations.contains_key(BACKEND_TYPE);
             let mut all = links.iter();
@@ -614,6 +612,20 @@ fn carrier<'l>(out: &str, links: &'l [Link]) -> Option<&'l Link> {
     let of_switch = |link: &&Link| OF_SWITCH.iter().any(|name| link.name.starts_with(name));
     let mut all = links.iter().filter(of_switch);
     all.next().filter(|_| all.next().is_none())
+}
+
+/// Returns the fault of packets between pods of two Nodes that announce the same address for their tunnels.
+fn shared_end(own: &Node, other: &Node) -> Option<Fault> {
+    ANNOTATIONS.iter().find_map(|annotation| {
+        let address = announced(other, annotation)?;
+        (announced(own, annotation) == Some(address)).then(|| {
+            Fault::Obstacle(Box::new(Obstacle::SameTunnelEnd {
+                node: other.metadata.name.clone(),
+                address,
+                annotation,
+            }))
+        })
+    })
 }
 
 /// Returns whether only flannel or Calico makes such a link.

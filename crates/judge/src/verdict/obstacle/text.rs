@@ -232,8 +232,8 @@ impl fmt::Display for Obstacle {
                 annotation,
             } => write!(
                 f,
-                "node {node} announces the address of this node, {address}, for its tunnels (annotation {annotation}), so \
-                 packets to its pods do not leave this node"
+                "this node and node {node} announce the same address, {address}, to each other (annotation {annotation}): neither finds \
+                 the way to the other's pods"
             ),
             Self::ForeignTunnelEnd {
                 node,
