@@ -138,6 +138,10 @@ impl Judge<'_> {
                 incoming,
                 reason,
                 by: decisive(first).and_then(|hop| By::foreign(hop, family, self.node)),
+                route: (!incoming)
+                    .then(|| self.router.rejecting(Lookup::to(Asked::new(peer, None))))
+                    .flatten()
+                    .map(|route| Box::new(route.clone())),
             })))
         });
         let found = stopped.next();

@@ -288,6 +288,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             incoming,
             ..
         } => tunnel_fix(by, *carrier, *peer, *incoming),
+        Obstacle::Tunnel {
+            route: Some(route), ..
+        } => diversion_fix(route.removal(), route.daemon()),
         Obstacle::Tunnel { peer, .. } => Fix::on_node(
             "Correct the rule that stops the packets of the tunnel.",
             format!("kpx trace {peer} --source host"),

@@ -740,14 +740,19 @@ impl fmt::Display for Obstacle {
                 peer,
                 incoming,
                 reason,
+                route,
                 ..
             } => {
                 let way = if *incoming { "from" } else { "to" };
                 write!(
                     f,
-                    "the packets of tunnel {link} ({}) {way} node {node} ({peer}) are {reason}",
+                    "the packets of tunnel {link} ({}) {way} node {node} ({peer}) ",
                     carrier_words(*carrier)
-                )
+                )?;
+                match route {
+                    Some(route) => write!(f, "end at the {} route to {}", route.kind, route.destination),
+                    None => write!(f, "are {reason}"),
+                }
             }
             Self::Ttl { ttl, pod } => {
                 let whose = match pod {
