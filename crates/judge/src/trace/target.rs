@@ -34,6 +34,9 @@ pub enum TargetError {
         "{0:?} is not a target: IP:PORT, [IP6]:PORT, NAMESPACE/SERVICE[:PORT], a cluster DNS name with :PORT, or nodeport:N"
     )]
     Form(String),
+    /// The DNS name of a pod.
+    #[error("{0:?} is the DNS name of a pod: `kpx resolve` gives its address, which is a target")]
+    OfPod(String),
     /// The number of a port does not exist.
     #[error("{0:?} is not a target: port {1} is not a number from 1 to 65535")]
     Port(String, String),
@@ -121,6 +124,7 @@ impl Target {
                     port,
                 })
             }
+            _ if host.split('.').nth(3) == Some("svc") => Err(TargetError::OfPod(host.to_owned())),
             _ => Err(form()),
         }
     }

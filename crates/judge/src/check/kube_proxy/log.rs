@@ -56,6 +56,9 @@ const GENERIC: &str = "Correct what the message names, then restart kube-proxy o
 /// Part of the error of an nftables mode whose kernel is too old.
 const OLD_KERNEL: &str = "must be 5.13 or later";
 
+const NO_EXTENSION: &str = "Load the kernel module of this match or target, xt_NAME, or use a kernel that has it: one line that is refused \
+    stops all changes.";
+
 const UNREACHED: &str =
     "Find out why the API server does not answer at the address in kube-proxy's kubeconfig.";
 
@@ -184,11 +187,9 @@ const FIXES: &[(&str, &str)] = &[
          it starts, unless makeIPTablesUtilChains is false in its configuration. Restart the kubelet, then kube-proxy, whose image chooses \
          the back end of iptables with the kubelet's chains when it starts.",
     ),
-    (
-        "couldn't load",
-        "Load the kernel module of this match or target, xt_NAME, or use a kernel that has it: one line that is refused stops \
-         all changes.",
-    ),
+    ("couldn't load", NO_EXTENSION),
+    ("couldn't find match", NO_EXTENSION),
+    ("couldn't find target", NO_EXTENSION),
     (
         "unknown option",
         "Load the kernel module of the match or target that has this option, xt_mark for --xor-mark, or use a kube-proxy image \
