@@ -329,6 +329,9 @@ mod tests {
             Ok(service(Some("80")))
         );
         assert_eq!(Target::parse("web.default:80"), Ok(service(Some("80"))));
+        let of_pod = "db-0.web.default.svc.cluster.local";
+        let error = TargetError::OfPod(of_pod.to_owned());
+        assert_eq!(Target::parse(of_pod), Err(error));
         assert_eq!(Target::parse("nodeport:30080"), Ok(Target::NodePort(30080)));
         for bad in [
             "",

@@ -42,6 +42,9 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Item::EndpointSlices,
         Item::Ipset,
         Item::Addresses,
+        Item::ConfigMaps,
+        Item::Pods,
+        Item::Processes,
     ]],
     caused_by: &[
         Because::Loss("KM01"),
