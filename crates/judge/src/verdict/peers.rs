@@ -417,14 +417,8 @@ impl Judge<'_> {
         if is_usual || self.is_tunnel(device) || to != Some(by) && !self.is_tunnel(&usual) {
             return None;
         }
-        let mut routes = self.node.routes().ok()?.all.iter();
-        let route = routes.find(|route| {
-            route.destination.contains(pod)
-                && route.device.as_deref() == Some(device)
-                && route.gateway == gateway
-                && self.rule_to(route).is_some()
-        })?;
-        let rule = self.rule_to(route)?;
+        let (route, rule) = self.leading(pod, (device, gateway))?;
+        let rule = rule?;
         if self.keeps_pod_apart(&route.table) {
             return None;
         }

@@ -558,6 +558,15 @@ impl Look<'_> {
             .into_iter()
             .chain(leading)
         {
+            if let Diverter::Rule(rule) = &of.by
+                && let Some(what) = self.judge.detour_by(rule, of.end.ip())
+            {
+                found.push(Candidate {
+                    repairs: super::obstacle::repairs(&what),
+                    what: What::Obstacle(what),
+                });
+                continue;
+            }
             if let Some(rule) = of.bypass(self.node).filter(|_| is_astray) {
                 found.push(Candidate {
                     what: What::Route(of.words.clone(), of.end, bypass_fix(&rule)),
@@ -618,6 +627,7 @@ const fn is_decisive(effect: &Effect) -> bool {
             | Effect::Mark { .. }
             | Effect::Ttl { .. }
             | Effect::Untrack
+            | Effect::Zone { .. }
     )
 }
 

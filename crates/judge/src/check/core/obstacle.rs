@@ -252,6 +252,12 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 None => diversion_fix(route.removal(), route.daemon()),
             }
         }
+        Obstacle::Detour {
+            rule: Some(rule), ..
+        } => diversion_fix(rule.removal(), None),
+        Obstacle::Detour {
+            route, rule: None, ..
+        } => diversion_fix(route.removal(), route.daemon()),
         Obstacle::Limited { limit, by } => limit_fix(limit, by),
         Obstacle::IntoTunnel { link, route, .. } => Fix::on_node(
             format!(
@@ -279,6 +285,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                             firewall.";
                 Fix::on_node(text, command.unwrap_or_else(|| by.listing.clone()))
             }
+            Arp::There { node, by, .. } => rule_fix(by).at(node),
             Arp::Dropped(by) | Arp::Unsolicited(by) => rule_fix(by),
         },
         Obstacle::Tunnel {

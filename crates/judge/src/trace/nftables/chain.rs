@@ -259,7 +259,7 @@ impl<'a> Walker<'_, 'a, '_> {
                 }
             }
             Statement::Mangle { key, value } => {
-                let mut all = mangle(branch, at, key, value, &note);
+                let mut all = mangle(branch, at, (key, value), &by, &note);
                 for next in &mut all {
                     if let Next::End(_, End::Unknown(why)) = next {
                         *why = format!("{}: {why}", by("changed"));
@@ -667,8 +667,8 @@ fn unread(branch: Branch, what: &str, taken: &str) -> Vec<Next> {
 fn mangle(
     mut branch: Branch,
     at: &At<'_, '_>,
-    key: &Expr,
-    value: &Expr,
+    (key, value): (&Expr, &Expr),
+    by: &dyn Fn(&str) -> String,
     note: &impl Fn(&mut Branch, Effect, f64),
 ) -> Vec<Next> {
     // A rule that changes a field that the packet lacks ends.
@@ -677,15 +677,15 @@ fn mangle(
     {
         return vec![Next::Over(branch)];
     }
-    if let Expr::Lookup { key: by, data } = value {
+    if let Expr::Lookup { key: asked, data } = value {
         let packet = branch.packet.clone();
-        let have = read(by, &packet, at.context);
+        let have = read(asked, &packet, at.context);
         // Each way of a random choice is followed.
         if let (Value::Random { .. }, Ok(found)) =
             (&have, matches::look_up(data, &have, &packet, at.context))
         {
             return Walker::choose(branch, found, |branch, _, datum| match datum {
-                Datum::Data(value) => mangle(branch, at, key, value, note),
+                Datum::Data(value) => mangle(branch, at, (key, value), by, note),
                 Datum::Verdict(_) => vec![Next::On(branch)],
             });
         }
@@ -721,8 +721,13 @@ fn mangle(
             let dscp = dscp.and_then(|dscp| u8::try_from(dscp).ok());
             branch.packet.tos = dscp.and_then(|dscp| tos::with_dscp(branch.packet.tos, dscp));
         }
+        (Expr::Ct { key, dir: None }, Value::Number(zone)) if key == "zone" => {
+            let zone = u16::try_from(*zone).unwrap_or_default();
+            branch.packet.set_zone(zone);
+            note(&mut branch, Effect::Zone { zone }, 1.0);
+        }
         (Expr::Ct { key, .. }, _) if key == "zone" => {
-            branch.packet.zoned = true;
+            branch.packet.unknown_zone = Some(by("").trim_start().into());
         }
         (Expr::Ct { .. }, _) if !branch.packet.is_tracked() => {}
         (Expr::Ct { key, .. }, Value::Number(to)) if key == "mark" => {
