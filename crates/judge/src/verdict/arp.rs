@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
+use super::arp_rules::{Message, dropping};
 use super::judge::{Judge, Question};
 use super::obstacle::Arp;
 use super::replies::{ends, is_stopped};
 use super::{By, Fault, Missing, Obstacle, is_likely, sysctl_of};
-use super::arp_rules::{Message, dropping};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::{decisive, maker};

@@ -55,11 +55,7 @@ impl<'m> Message<'m> {
     }
 
     /// Returns the messages by which two pods on the bridge `link` find each other.
-    pub(super) fn of_bridge(
-        link: &'m str,
-        one: &'m [IpAddr],
-        other: &'m [IpAddr],
-    ) -> [Self; 4] {
+    pub(super) fn of_bridge(link: &'m str, one: &'m [IpAddr], other: &'m [IpAddr]) -> [Self; 4] {
         const THROUGH: &[&str] = &["prerouting", "forward", "postrouting"];
         let passing = |operation, sender, target| Self {
             hooks: THROUGH,

@@ -85,15 +85,17 @@ impl Judge<'_> {
             return None;
         }
         let detour = self.detour(to, (link, gateway));
-        detour.or_else(|| self.arp_there(address, link)).or_else(|| {
-            Some(Fault::Obstacle(Box::new(Obstacle::Unanswered {
-                address,
-                link: link.to_owned(),
-                inside: None,
-                silent: self.silent_at(address),
-                there: None,
-            })))
-        })
+        detour
+            .or_else(|| self.arp_there(address, link))
+            .or_else(|| {
+                Some(Fault::Obstacle(Box::new(Obstacle::Unanswered {
+                    address,
+                    link: link.to_owned(),
+                    inside: None,
+                    silent: self.silent_at(address),
+                    there: None,
+                })))
+            })
     }
 
     /// Returns the fault of a packet whose next hop, or whose reply's, is an address of another node that was read, if it is sent to

@@ -239,8 +239,7 @@ impl<'n> Judge<'n> {
         let outcomes = self.back(family).walk(question.flow);
         let mut hops = outcomes.iter().flat_map(|outcome| &outcome.hops);
         let hop = hops.find(|hop| matches!(hop.effect, Effect::Zone { .. }))?;
-        By::foreign(hop, family, self.node)
-            .map(|by| Box::new(by.of_further(family, self.node)))
+        By::foreign(hop, family, self.node).map(|by| Box::new(by.of_further(family, self.node)))
     }
 
     /// Returns whether a bridge carries the reply from port to port: it passes rules, but no route.
