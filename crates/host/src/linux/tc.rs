@@ -714,6 +714,43 @@ mod tests {
         }
     }
 
+    /// A class of `htb` with these rates, which has dropped 7 packets.
+    fn shaped(rate: u32, ceil: u32) -> Vec<u8> {
+        let mut body = body("htb", |to| {
+            let mut numbers = [0; 44];
+            numbers[8..12].copy_from_slice(&rate.to_ne_bytes());
+            numbers[20..24].copy_from_slice(&ceil.to_ne_bytes());
+            append(to, 1, &numbers);
+        });
+        body[8..12].copy_from_slice(&0x0001_0020_u32.to_ne_bytes());
+        let (mut stats, mut queue) = (Vec::new(), [0; 20]);
+        queue[8..12].copy_from_slice(&7u32.to_ne_bytes());
+        append(&mut stats, 3, &queue);
+        nested(&mut body, attribute::STATS, &stats);
+        body
+    }
+
+    #[test]
+    fn classes_are_printed_as_tc_prints_them() {
+        let wanted = json!({"class": "htb", "handle": "1:20", "rate": 125, "ceil": 250, "stats": {"drops": 7}});
+        assert_eq!(class(&shaped(125, 250)), Ok(wanted));
+        let glob = [3u32, 10, 0x20, 0, 0].map(u32::to_ne_bytes).concat();
+        let mut options = Vec::new();
+        append(&mut options, 2, &glob);
+        assert_eq!(
+            default_class("htb", Some(&options)),
+            json!({"default": "0x20"})
+        );
+        assert_eq!(
+            default_class("hfsc", Some(&[3, 0, 0, 0])),
+            json!({"default": format!("{:#x}", u16::from_ne_bytes([3, 0]))})
+        );
+        assert_eq!(default_class("htb", None), json!({}));
+        let led = body("u32", |to| append(to, 1, &0x0001_0020_u32.to_ne_bytes()));
+        let led = filter(&led, &names()).unwrap().unwrap();
+        assert_eq!(led["options"]["flowid"], "1:20");
+    }
+
     #[test]
     fn no_bytes_cause_a_panic() {
         for body in bodies() {
@@ -724,6 +761,8 @@ mod tests {
                     changed[at] = byte;
                     drop(filter(&changed, &names()));
                     drop(netem(Some(&changed)));
+                    drop(class(&changed));
+                    drop(default_class("htb", Some(&changed)));
                 }
             }
         }

@@ -10,6 +10,7 @@ use crate::verdict::{
     RESERVED_PORTS, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
     sysctl_of,
 };
+use kpx_node::backend::chain_owner::docker_network;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -266,6 +267,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
             route.removal(),
         ),
+        Obstacle::HiddenRoute { route, .. }
+            if let Some(network) = route.device.as_deref().and_then(docker_network) =>
+        {
+            Fix::on_node(
+                format!(
+                    "The bridge is of a Docker network, whose subnet overlaps the pods' range: remove that network (`docker network rm \
+                     {network}`), or give it another subnet. Until then, remove the route; Docker makes it again when it starts."
+                ),
+                route.removal(),
+            )
+        }
         Obstacle::HiddenRoute { route, .. } => Fix::on_node(
             "Remove the route, also where it is configured: a network plugin that no longer runs here may have left it.",
             route.removal(),
@@ -832,7 +844,13 @@ pub fn way_there_fix(
     odd: Option<&OddWay>,
 ) -> Fix {
     if let Some(odd) = odd {
-        return odd_way_fix(odd, by);
+        return match odd.why {
+            Odd::NextHop { .. } => Fix::on_node(
+                "Let the route lead to that node alone, also where it is configured.",
+                format!("ip route replace {range} via {by}"),
+            ),
+            _ => odd_way_fix(odd, by),
+        };
     }
     let link = tunnel.map_or_else(String::new, |link| format!(" dev {link} onlink"));
     let route = format!("ip route replace {range} via {by}{link}");
@@ -881,6 +899,7 @@ fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Fix {
             ..
         } => bypass_fix(bypass),
         Odd::Rule { rule, bypass: None } => diversion_fix(rule.removal(), None),
+        Odd::NextHop { .. } => Fix::said("Let the route lead to that node alone."),
         Odd::Tunnel { link } => Fix::on_node(
             "Find out what made the route by the tunnel, and let it leave out the ranges of this cluster's pods.",
             format!("ip route show dev {link}"),

@@ -321,7 +321,10 @@ impl<'a> Walker<'_, 'a, '_> {
                     .and_then(|o| o.keys().next())
                     .cloned()
                     .unwrap_or_default();
+                let object = object(value[&name].as_str(), &name, &branch.packet, at.context);
                 match name.as_str() {
+                    // The map has no object for the packet, so the rule ends.
+                    _ if object == Some(None) => vec![Next::Over(branch)],
                     "dup"
                         if value["dup"].as_str().is_some_and(|words| {
                             at.context.router.copies(&branch.packet, words)
@@ -353,7 +356,13 @@ impl<'a> Walker<'_, 'a, '_> {
                         let question = Question::rate(&format!("`{text}`"), is_over);
                         part(branch, &Likelihood::undecided(question))
                     }
-                    "quota" => undecided(branch, "whether a quota is used up"),
+                    "quota" => {
+                        let quota = object.flatten().map_or_else(
+                            || format!("`{}`", print::statement(statement)),
+                            |name| format!("quota {name} of table {}", at.table.name),
+                        );
+                        undecided(branch, &format!("whether {quota} is used up"))
+                    }
                     "queue" if print::statement(statement).contains("bypass") => {
                         let what = "whether a program reads the queue";
                         let steps = undecided(branch, what).into_iter().map(|step| match step {
@@ -645,6 +654,50 @@ fn part(branch: Branch, likelihood: &Likelihood) -> Vec<Next> {
     let mut steps = vec![Next::On(hit)];
     steps.extend(miss.map(Next::Over));
     steps
+}
+
+/// Returns the object, such as a quota, that a map gives to the packet in a statement with these words; `None` in it if the map has none
+/// for the packet. `None` for a statement without a map, and if that is not known.
+fn object(
+    words: Option<&str>,
+    kind: &str,
+    packet: &Packet,
+    context: &Context<'_, '_>,
+) -> Option<Option<String>> {
+    let words = words?.strip_prefix(kind)?.strip_prefix(" name ")?;
+    let Some((key, map)) = words.split_once(" map @") else {
+        return Some(Some(words.trim_matches('"').to_owned()));
+    };
+    let parts: Option<Vec<Expr>> = key.split(" . ").map(field).collect();
+    let mut parts = parts?;
+    let key = if parts.len() == 1 {
+        parts.remove(0)
+    } else {
+        Expr::Concat(parts)
+    };
+    let have = read(&key, packet, context);
+    let map = Expr::Named(map.to_owned());
+    let found = matches::look_up(&map, &have, packet, context).ok()?;
+    match found.as_slice() {
+        [] => Some(None),
+        [(chance, Datum::Data(Expr::Word(name)))] if *chance >= 1.0 => Some(Some(name.clone())),
+        _ => None,
+    }
+}
+
+/// Reads a field of a packet: `ip daddr`, `meta mark`, `iifname`.
+fn field(words: &str) -> Option<Expr> {
+    match words.split_once(' ') {
+        None | Some(("meta", _)) => {
+            let key = words.trim_start_matches("meta ");
+            Some(Expr::Meta(key.to_owned()))
+        }
+        Some(("ct", _)) => None,
+        Some((protocol, field)) => Some(Expr::Payload {
+            protocol: protocol.to_owned(),
+            field: field.to_owned(),
+        }),
+    }
 }
 
 fn undecided(branch: Branch, what: &str) -> Vec<Next> {
