@@ -107,7 +107,7 @@ _kpx() {
 
     case "${cmd}" in
         kpx)
-            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --pager --no-pager --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot report show top watch serve mcp trace why render preflight reconcile bridge migrate access completions man help version"
+            opts="-o -q -v -V -h --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose --version --help doctor explain resolve diff snapshot report show top watch serve mcp trace why render preflight reconcile bridge migrate access completions man help version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -189,6 +189,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -197,7 +201,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__access)
-            opts="-o -q -v -h --all-nodes --manifest --subject --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help doctor resolve diff snapshot report show top watch serve trace why render preflight reconcile bridge migrate"
+            opts="-o -h -q -v --all-nodes --manifest --subject --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose doctor resolve diff snapshot report show top watch serve trace why render preflight reconcile bridge migrate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -216,6 +220,10 @@ _kpx() {
                     return 0
                     ;;
                 --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -244,10 +252,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -283,6 +287,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -291,7 +299,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__bridge)
-            opts="-y -o -q -v -h --mode --lease --detach --await --apply --yes --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help show up down follow guard"
+            opts="-y -o -h -q -v --mode --lease --detach --await --apply --yes --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose show up down follow guard"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -321,6 +329,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -346,10 +358,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -385,6 +393,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -393,7 +405,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__completions)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help bash elvish fish powershell zsh"
+            opts="-o -h -q -v --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose bash elvish fish powershell zsh"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -411,6 +423,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -436,10 +452,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -475,6 +487,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -483,7 +499,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__diff)
-            opts="-l -o -q -v -h --mode --packets --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-l -o -h -q -v --mode --packets --all-nodes --selector --parallel --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -517,6 +533,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -542,10 +562,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -581,6 +597,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -589,7 +609,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__doctor)
-            opts="-l -o -q -v -h --only --skip --ignore-file --textfile --to --release --fail-on --wait --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX13 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY18 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP14 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 CN16 CN15 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 SV01 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08"
+            opts="-l -o -h -q -v --only --skip --ignore-file --textfile --to --release --fail-on --wait --all-nodes --selector --parallel --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX13 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY18 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP14 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 CN16 CN15 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 SV01 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -651,6 +671,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -676,10 +700,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -715,6 +735,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -723,7 +747,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__explain)
-            opts="-o -q -v -h --to --release --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX13 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY18 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP14 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 CN16 CN15 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 SV01 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08 modes schedulers affinity chains pastes config mcp providers kubeadm kubespray kubeone k3s rke2 microk8s talos kops eks aks gke openshift"
+            opts="-o -h -q -v --to --release --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX13 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY18 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP14 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 CN16 CN15 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 SV01 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08 modes schedulers affinity chains pastes config mcp providers kubeadm kubespray kubeone k3s rke2 microk8s talos kops eks aks gke openshift"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -749,6 +773,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -774,10 +802,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -810,6 +834,10 @@ _kpx() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ignore)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -821,7 +849,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__help)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-o -h -q -v --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -836,6 +864,10 @@ _kpx() {
                     return 0
                     ;;
                 --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -864,10 +896,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -900,6 +928,10 @@ _kpx() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ignore)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -911,7 +943,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__man)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-o -h -q -v --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -926,6 +958,10 @@ _kpx() {
                     return 0
                     ;;
                 --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -954,10 +990,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -990,6 +1022,10 @@ _kpx() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ignore)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1001,7 +1037,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__mcp)
-            opts="-o -q -v -h --no-redact --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-o -h -q -v --no-redact --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1016,6 +1052,10 @@ _kpx() {
                     return 0
                     ;;
                 --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1044,10 +1084,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1083,6 +1119,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1091,7 +1131,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate)
-            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --all-nodes --staged --by-hand --service-account --soak --ready-timeout --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help prepare finish status resume rollback"
+            opts="-y -o -h -q -v --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --all-nodes --staged --by-hand --service-account --soak --ready-timeout --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose prepare finish status resume rollback"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1161,6 +1201,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1186,10 +1230,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1225,6 +1265,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1233,7 +1277,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__finish)
-            opts="-y -o -q -v -h --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-y -h -o -q -v --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --help --output --from --node --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1267,6 +1311,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1292,10 +1340,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1331,6 +1375,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1339,7 +1387,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__prepare)
-            opts="-y -o -q -v -h --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-y -h -o -q -v --to --dry-run --brief --scheduler --strict-arp --strategy --delete-bare-pods --delete-emptydir-data --old-mode --skip --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --help --output --from --node --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1397,6 +1445,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1422,10 +1474,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1458,6 +1506,10 @@ _kpx() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ignore)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1469,7 +1521,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__resume)
-            opts="-y -o -q -v -h --all-nodes --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-y -h -o -q -v --all-nodes --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --help --output --from --node --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1503,6 +1555,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1528,10 +1584,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1564,6 +1616,10 @@ _kpx() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ignore)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1575,7 +1631,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__rollback)
-            opts="-y -o -q -v -h --all-nodes --until-restart --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-y -h -o -q -v --all-nodes --until-restart --this-node --confirm-timeout --drain-timeout --accept-loss --lease --yes --again --help --output --from --node --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1609,6 +1665,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1634,10 +1694,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1673,6 +1729,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1681,7 +1741,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__migrate__subcmd__status)
-            opts="-o -q -v -h --all-nodes --this-node --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-h -o -q -v --all-nodes --this-node --help --output --from --node --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1699,6 +1759,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1724,10 +1788,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1763,6 +1823,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1771,7 +1835,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__preflight)
-            opts="-y -l -o -q -v -h --to --load --persist --yes --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-y -l -o -h -q -v --to --load --persist --yes --all-nodes --selector --parallel --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1805,6 +1869,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1830,10 +1898,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1869,6 +1933,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1877,7 +1945,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__reconcile)
-            opts="-y -l -o -q -v -h --mode --part --cleanup --force --no-drain --watch --apply --yes --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-y -l -o -h -q -v --mode --part --cleanup --force --no-drain --watch --apply --yes --all-nodes --selector --parallel --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1919,6 +1987,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1944,10 +2016,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1983,6 +2051,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1991,7 +2063,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__render)
-            opts="-o -q -v -h --mode --part --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-o -h -q -v --mode --part --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2017,6 +2089,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2042,10 +2118,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2081,6 +2153,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2089,12 +2165,27 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__report)
-            opts="-l -o -q -v -h --trace --timeline --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-l -o -h -q -v --file --trace --timeline --all-nodes --selector --parallel --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 --trace)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2116,36 +2207,18 @@ _kpx() {
                     return 0
                     ;;
                 --output)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
+                    COMPREPLY=($(compgen -W "html" -- "${cur}"))
                     return 0
                     ;;
                 -o)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
+                    COMPREPLY=($(compgen -W "html" -- "${cur}"))
                     return 0
                     ;;
                 --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2174,10 +2247,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2213,6 +2282,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2221,7 +2294,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__resolve)
-            opts="-n -l -o -q -v -h --namespace --env --cluster-domain --server --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-n -l -o -h -q -v --namespace --env --cluster-domain --server --all-nodes --selector --parallel --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2267,6 +2340,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2292,10 +2369,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2331,6 +2404,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2339,7 +2416,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__serve)
-            opts="-o -q -v -h --listen --interval --check-interval --budget --services --record --record-size --record-interval --count --reading --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-o -h -q -v --listen --interval --check-interval --budget --services --record --record-size --record-interval --count --reading --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2393,6 +2470,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2418,10 +2499,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2457,6 +2534,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2465,7 +2546,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__show)
-            opts="-n -l -o -q -v -h --namespace --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help services chains ipvs sets addresses nodeports portals conntrack affinity modules sysctls config"
+            opts="-n -l -o -h -q -v --namespace --all-nodes --selector --parallel --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose services chains ipvs sets addresses nodeports portals conntrack affinity modules sysctls config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2503,6 +2584,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2528,10 +2613,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2567,6 +2648,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2575,12 +2660,16 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__snapshot)
-            opts="-l -o -q -v -h --redact --redact-key --script --items --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-l -o -h -q -v --file --redact --redact-key --script --items --all-nodes --selector --parallel --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --redact-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2602,14 +2691,18 @@ _kpx() {
                     return 0
                     ;;
                 --output)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 -o)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "human wide json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2638,10 +2731,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2677,6 +2766,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2685,7 +2778,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__top)
-            opts="-n -o -q -v -h --namespace --interval --count --sort --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-n -o -h -q -v --namespace --interval --count --sort --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2723,6 +2816,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2748,10 +2845,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2787,6 +2880,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2795,7 +2892,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__trace)
-            opts="-n -l -o -q -v -h --namespace --source --protocol --established --mark --mode --live --probe --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-n -l -o -h -q -v --namespace --source --protocol --established --mark --mode --live --probe --all-nodes --selector --parallel --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2853,6 +2950,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2878,10 +2979,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2917,6 +3014,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2925,7 +3026,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__version)
-            opts="-o -q -v -h --digest --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-o -h -q -v --digest --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2943,6 +3044,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2968,10 +3073,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3007,6 +3108,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -3015,7 +3120,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__watch)
-            opts="-o -q -v -h --findings --only --skip --ignore-file --interval --check-interval --count --exec --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-o -h -q -v --findings --only --skip --ignore-file --interval --check-interval --count --exec --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3061,6 +3166,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -3086,10 +3195,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3125,6 +3230,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ignore)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -3133,7 +3242,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__why)
-            opts="-n -l -o -q -v -h --namespace --source --probe --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --quiet --verbose --help"
+            opts="-n -l -o -h -q -v --namespace --source --probe --all-nodes --selector --parallel --output --from --node --help --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --image --programs --netns --root --family --color --ascii --pager --no-pager --timeout --ignore --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3179,6 +3288,10 @@ _kpx() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cluster-from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -3204,10 +3317,6 @@ _kpx() {
                     return 0
                     ;;
                 --as-group)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3240,6 +3349,10 @@ _kpx() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ignore)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_kpx_global_optspecs
-    string join \n from= cluster-from= kubeconfig= context= cluster= user= as= as-group= proxy-credentials no-api node= image= programs= netns= root= family= o/output= color= ascii pager= no-pager timeout= q/quiet v/verbose h/help V/version
+    string join \n from= cluster-from= kubeconfig= context= cluster= user= as= as-group= proxy-credentials no-api node= image= programs= netns= root= family= o/output= color= ascii pager= no-pager timeout= ignore= q/quiet v/verbose V/version h/help
 end
 
 function __fish_kpx_needs_command
@@ -45,14 +45,15 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_needs_command" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_needs_command" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_needs_command" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_needs_command" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_needs_command" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_needs_command" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_needs_command" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_needs_command" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_needs_command" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_needs_command" -s V -l version -d 'Print version'
+complete -c kpx -n "__fish_kpx_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "doctor" -d 'Find problems of this node and how to fix them'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "explain" -d 'Explain a check, or how a provider\'s mode is changed'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "resolve" -d 'Compare cluster DNS with the cluster\'s Services'
@@ -473,6 +474,7 @@ junit\t''
 prom\t''
 npd\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l context -d 'Use this context of the kubeconfig file' -r
@@ -480,7 +482,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l cluster -d 'Use this 
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l netns -d 'Read this network namespace, by name or path' -r
@@ -492,14 +493,15 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l all-nodes -d 'Run on all nodes of the cluster'
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l to -d 'List the checks before a switch to this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
@@ -509,6 +511,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l context -d 'Use this context of the kubeconfig file' -r
@@ -516,7 +519,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand explain" -l cluster -d 'Use this
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand explain" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l netns -d 'Read this network namespace, by name or path' -r
@@ -528,13 +530,14 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l ignore -d 'Ignore the findings of this check' -r
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s n -l namespace -d 'Resolve as a pod in this namespace' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l cluster-domain -d 'Use this cluster domain' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l server -d 'Query this server, not Service kube-system/kube-dns' -r
@@ -545,6 +548,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l context -d 'Use this context of the kubeconfig file' -r
@@ -552,7 +556,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l cluster -d 'Use this
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l netns -d 'Read this network namespace, by name or path' -r
@@ -564,15 +567,16 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l env -d 'List the Service\'s variables in a container'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l all-nodes -d 'Run on all nodes of the cluster'
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l mode -d 'Compare with this mode [default: the configured mode]' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'
@@ -584,6 +588,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l context -d 'Use this context of the kubeconfig file' -r
@@ -591,7 +596,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand diff" -l cluster -d 'Use this cl
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand diff" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l netns -d 'Read this network namespace, by name or path' -r
@@ -603,21 +607,27 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l packets -d 'Compare the fate of every packet instead of rules'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l all-nodes -d 'Run on all nodes of the cluster'
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l file -d 'Write the bundle to this path; - for standard output' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l redact-key -d 'Use the key in this file, so that bundles match' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l items -d 'Record only these items, by their files in a bundle' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l parallel -d 'Read this many nodes at a time' -r
-complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s o -l output -d 'Write the bundle to this path' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s o -l output -d 'Print in this format' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l context -d 'Use this context of the kubeconfig file' -r
@@ -625,7 +635,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l cluster -d 'Use thi
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l netns -d 'Read this network namespace, by name or path' -r
@@ -637,22 +646,25 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l redact -d 'Replace names and addresses; omit secrets'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l script -d 'Print a shell script that records a bundle'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l all-nodes -d 'Run on all nodes of the cluster'
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l file -d 'Write the page to this file; - for standard output' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l trace -d 'Add the trace to this address, Service or NodePort' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l timeline -d 'Add the changes that `kpx watch -o json` wrote here' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand report" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l parallel -d 'Read this many nodes at a time' -r
-complete -c kpx -n "__fish_kpx_using_subcommand report" -s o -l output -d 'Write the page to this file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand report" -s o -l output -d 'Print in this format' -r -f -a "html\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l context -d 'Use this context of the kubeconfig file' -r
@@ -660,7 +672,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand report" -l cluster -d 'Use this 
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand report" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l netns -d 'Read this network namespace, by name or path' -r
@@ -672,14 +683,15 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l all-nodes -d 'Run on all nodes of the cluster'
+complete -c kpx -n "__fish_kpx_using_subcommand report" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s n -l namespace -d 'Find the Service in this namespace' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l parallel -d 'Read this many nodes at a time' -r
@@ -688,6 +700,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l context -d 'Use this context of the kubeconfig file' -r
@@ -695,7 +708,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -l cluster -d 'Use this cl
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand show" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l netns -d 'Read this network namespace, by name or path' -r
@@ -707,14 +719,15 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l all-nodes -d 'Run on all nodes of the cluster'
+complete -c kpx -n "__fish_kpx_using_subcommand show" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -s n -l namespace -d 'Find the Service in this namespace' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l interval -d 'Read the counters this often' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l count -d 'Print this many intervals, then end' -r
@@ -729,6 +742,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l context -d 'Use this context of the kubeconfig file' -r
@@ -736,7 +750,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand top" -l cluster -d 'Use this clu
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand top" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l netns -d 'Read this network namespace, by name or path' -r
@@ -748,13 +761,14 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l ignore -d 'Ignore the findings of this check' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand top" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l only -d 'Run these checks only: ids, names or groups' -r -f -a "MX01\t'No leftovers of the iptables mode on a node in another mode'
 MX02\t'No leftovers of the ipvs mode on a node in another mode'
 MX03\t'No leftovers of the nftables mode on a node in another mode'
@@ -1141,6 +1155,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1148,7 +1163,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand watch" -l cluster -d 'Use this c
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand watch" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1160,14 +1174,15 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l findings -d 'Print changes of findings alone'
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l listen -d 'Serve at this address' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l interval -d 'Read the counters this often' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l check-interval -d 'Run all checks at least this often' -r
@@ -1179,6 +1194,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record-interval -d 'Wr
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l count -d 'Read the counters this many times, then end' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s o -l output -d 'Print in this format' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1186,7 +1202,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand serve" -l cluster -d 'Use this c
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand serve" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1198,16 +1213,18 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l reading -d 'Run all checks once, and print what the server needs of them'
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s o -l output -d 'Print in this format' -r
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1215,7 +1232,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l cluster -d 'Use this clu
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1227,16 +1243,17 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l no-redact -d 'Do not replace names and addresses in answers'
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s n -l namespace -d 'Find the Service in this namespace' -r
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Trace from this client only: IP, POD, host or external' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Trace from this client only: IP, POD, host or outside' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'Use this protocol: tcp, udp, sctp, or icmp for a ping' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mark -d 'Trace a packet that enters with this mark' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mode -d 'Trace the rules that this mode would have' -r -f -a "iptables\t'KUBE-* chains and rules'
@@ -1254,6 +1271,7 @@ svg\t''
 mermaid\t''
 dot\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1261,7 +1279,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -l cluster -d 'Use this c
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1273,18 +1290,19 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l established -d 'Trace a later packet of an established connection'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l probe -d 'Open one real connection and report its backend'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l all-nodes -d 'Run on all nodes of the cluster'
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s n -l namespace -d 'Find the Service in this namespace' -r
-complete -c kpx -n "__fish_kpx_using_subcommand why" -l source -d 'Trace from this client only: IP, POD, host or external' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l source -d 'Trace from this client only: IP, POD, host or outside' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l probe -d 'Open one real connection to each port' -r -f -a "host\t'The node'
 pod\t'A new pod on the node'"
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s l -l selector -d 'Read the nodes with these labels' -r
@@ -1296,6 +1314,7 @@ yaml\t''
 picture\t''
 svg\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1303,7 +1322,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand why" -l cluster -d 'Use this clu
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand why" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1315,14 +1333,15 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l all-nodes -d 'Run on all nodes of the cluster'
+complete -c kpx -n "__fish_kpx_using_subcommand why" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand why" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand why" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l mode -d 'Use this mode [default: the configured mode]' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
@@ -1337,6 +1356,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1344,7 +1364,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand render" -l cluster -d 'Use this 
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand render" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1356,13 +1375,14 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l ignore -d 'Ignore the findings of this check' -r
+complete -c kpx -n "__fish_kpx_using_subcommand render" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand render" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand render" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l to -d 'Check the requirements of this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
@@ -1373,6 +1393,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1380,7 +1401,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l cluster -d 'Use th
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1392,17 +1412,18 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l load -d 'Load the modules that the mode needs, and test them'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l persist -d 'Load the modules at every boot'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s y -l yes -d 'Do not ask for confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l all-nodes -d 'Run on all nodes of the cluster'
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l mode -d 'Use this mode [default: the configured mode]' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
@@ -1424,6 +1445,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1431,7 +1453,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l cluster -d 'Use th
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1443,19 +1464,20 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l force -d 'Continue although another service proxy owns the node'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-drain -d 'Delete real servers without draining connections'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l watch -d 'Serve the node in place of kube-proxy; needs --apply'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l apply -d 'Apply the plan, after confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s y -l yes -d 'Do not ask for confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l all-nodes -d 'Run on all nodes of the cluster'
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l mode -d 'Serve like this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
@@ -1466,6 +1488,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1473,7 +1496,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l cluster -d 'Use this 
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1485,17 +1507,18 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l detach -d 'Run guard in the background'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l apply -d 'Apply the plan, after confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s y -l yes -d 'Do not ask for confirmation'
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l to -d 'Switch to this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l to -d 'Set the new mode' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l scheduler -d 'Set the scheduler of virtual servers as well' -r
@@ -1521,6 +1544,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1528,7 +1552,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_sub
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1540,6 +1563,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l dry-run -d 'Print the plan and its cost; change nothing'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l brief -d 'Print only blockers and cost, with --dry-run'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l delete-bare-pods -d 'Evict pods without a controller'
@@ -1550,19 +1574,19 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_sub
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l all-nodes -d 'Switch all nodes, one after the other'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l staged -d 'Switch node by node to a second DaemonSet'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l by-hand -d 'Print the commands for each node; start no pods'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -f -a "prepare" -d 'Do the steps before the configuration changes'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -f -a "finish" -d 'Do the steps after kube-proxy\'s restart'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -f -a "status" -d 'Show the newest migration'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -f -a "resume" -d 'Continue a migration that stopped'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -f -a "rollback" -d 'Roll back a migration, stopped or finished'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l to -d 'Switch to this mode' -r -f -a "iptables\t'KUBE-* chains and rules'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l to -d 'Set the new mode' -r -f -a "iptables\t'KUBE-* chains and rules'
 ipvs\t'virtual servers, IP sets and a few rules'
 nftables\t'the nftables table kube-proxy'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l scheduler -d 'Set the scheduler of virtual servers as well' -r
@@ -1585,6 +1609,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1592,7 +1617,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1604,6 +1628,7 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l dry-run -d 'Print the plan and its cost; change nothing'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l brief -d 'Print only blockers and cost, with --dry-run'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l delete-bare-pods -d 'Evict pods without a controller'
@@ -1611,13 +1636,13 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l this-node -d 'Switch this machine, with --node NAME'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s y -l yes -d 'Do not ask for confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l again -d 'Skip steps that are already done'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l confirm-timeout -d 'Roll back unless healthy after this long [default: 5m]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l drain-timeout -d 'Drain connections and pods this long [default: 20m]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l accept-loss -d 'Accept a loss: connections, or a class of packets' -r
@@ -1627,6 +1652,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1634,7 +1660,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1646,21 +1671,23 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l this-node -d 'Switch this machine, with --node NAME'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s y -l yes -d 'Do not ask for confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l again -d 'Skip steps that are already done'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1668,7 +1695,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1680,15 +1706,16 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l all-nodes -d 'Show the cluster\'s migration'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l this-node -d 'Show the migration of this machine'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l confirm-timeout -d 'Roll back unless healthy after this long [default: 5m]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l drain-timeout -d 'Drain connections and pods this long [default: 20m]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l accept-loss -d 'Accept a loss: connections, or a class of packets' -r
@@ -1698,6 +1725,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1705,7 +1733,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1717,17 +1744,18 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l all-nodes -d 'Continue the cluster\'s migration'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l this-node -d 'Switch this machine, with --node NAME'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s y -l yes -d 'Do not ask for confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l again -d 'Skip steps that are already done'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l confirm-timeout -d 'Roll back unless healthy after this long [default: 5m]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l drain-timeout -d 'Drain connections and pods this long [default: 20m]' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l accept-loss -d 'Accept a loss: connections, or a class of packets' -r
@@ -1737,6 +1765,7 @@ wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1744,7 +1773,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1756,24 +1784,26 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l all-nodes -d 'Roll back the cluster\'s migration'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l until-restart -d 'Stop before the configuration changes'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l this-node -d 'Switch this machine, with --node NAME'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s y -l yes -d 'Do not ask for confirmation'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l again -d 'Skip steps that are already done'
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l subject -d 'Use this subject in the bindings' -r
 complete -c kpx -n "__fish_kpx_using_subcommand access" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1781,7 +1811,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand access" -l cluster -d 'Use this 
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand access" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1793,17 +1822,19 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l all-nodes -d 'Add what reading other nodes needs'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l manifest -d 'Print the manifest of roles and bindings'
+complete -c kpx -n "__fish_kpx_using_subcommand access" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand access" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s o -l output -d 'Print in this format' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1811,7 +1842,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand completions" -l cluster -d 'Use 
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand completions" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1823,15 +1853,17 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l ignore -d 'Ignore the findings of this check' -r
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand completions" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -s o -l output -d 'Print in this format' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1839,7 +1871,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand man" -l cluster -d 'Use this clu
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand man" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1851,15 +1882,17 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l ignore -d 'Ignore the findings of this check' -r
+complete -c kpx -n "__fish_kpx_using_subcommand man" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand man" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s o -l output -d 'Print in this format' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1867,7 +1900,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand help" -l cluster -d 'Use this cl
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand help" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1879,18 +1911,20 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l ignore -d 'Ignore the findings of this check' -r
+complete -c kpx -n "__fish_kpx_using_subcommand help" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s o -l output -d 'Print in this format' -r -f -a "human\t''
 wide\t''
 json\t''
 yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1898,7 +1932,6 @@ complete -c kpx -n "__fish_kpx_using_subcommand version" -l cluster -d 'Use this
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l user -d 'Use this user of the kubeconfig file' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l as -d 'Impersonate this user for API requests' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand version" -l node -d 'Work on this node' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l image -d 'Use this image for pods on nodes' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l netns -d 'Read this network namespace, by name or path' -r
@@ -1910,14 +1943,15 @@ always\t'Always'
 never\t'Never'"
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l pager -d 'Show long pages with this program; empty for none' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l ignore -d 'Ignore the findings of this check' -r
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l digest -d 'Print the SHA-256 digest of this program'
+complete -c kpx -n "__fish_kpx_using_subcommand version" -s h -l help -d 'Print help'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l no-api -d 'Do not contact the Kubernetes API'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l ascii -d 'Print ASCII characters only'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l no-pager -d 'Do not use a pager'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand version" -s h -l help -d 'Print help (see more with \'--help\')'
 
 # Prints names that kpx reads: of Services, pods, nodes, chains and the like.
 function __fish_kpx_names

@@ -142,13 +142,59 @@ impl Pair {
         self
     }
 
-    fn with_routes(mut self, edit: impl FnOnce(&mut Vec<Value>)) -> Self {
-        self.edit(1, Item::Routes, |text| {
+    fn with_routes(self, edit: impl FnOnce(&mut Vec<Value>)) -> Self {
+        self.with_list(1, Item::Routes, edit)
+    }
+
+    /// Edits the list that is an item of one of the nodes.
+    fn with_list(mut self, at: usize, item: Item, edit: impl FnOnce(&mut Vec<Value>)) -> Self {
+        self.edit(at, item, |text| {
             let mut all = serde_json::from_str(text).unwrap();
             edit(&mut all);
             serde_json::to_string(&all).unwrap()
         });
         self
+    }
+
+    /// Lets node1 send to this MAC address for node2, which has another. It is right for the second address of node2.
+    fn with_macs(mut self, sent: &str, has: &str) -> Self {
+        self.0[0].insert(
+            Item::NeighbourTable,
+            Ok(json!([
+                {"dst": "10.0.2.16", "dev": "eth0", "lladdr": sent, "state": ["REACHABLE"]},
+                {"dst": "10.0.2.26", "dev": "eth0", "lladdr": has, "state": ["REACHABLE"]},
+            ])
+            .to_string()),
+        );
+        for at in 0..2 {
+            self.edit(at, Item::Nodes, |text| {
+                let mut nodes: Value = serde_json::from_str(text).unwrap();
+                let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
+                let second = all
+                    .find(|node| node["metadata"]["name"] == "node2")
+                    .unwrap();
+                let addresses = second["status"]["addresses"].as_array_mut().unwrap();
+                addresses.push(json!({"type": "InternalIP", "address": "10.0.2.26"}));
+                nodes.to_string()
+            });
+        }
+        let macs = ["02:00:00:00:00:01", has];
+        for (at, mac) in macs.into_iter().enumerate() {
+            self = self.with_list(at, Item::Links, |all| {
+                let own = all.iter_mut().find(|link| link["ifname"] == "eth0");
+                own.unwrap()["address"] = mac.into();
+            });
+        }
+        self.with_list(1, Item::Addresses, |all| {
+            let own = all
+                .iter_mut()
+                .find(|link| link["ifname"] == "eth0")
+                .unwrap();
+            let addresses = own["addr_info"].as_array_mut().unwrap();
+            let mut second = addresses[0].clone();
+            second["local"] = "10.0.2.26".into();
+            addresses.push(second);
+        })
     }
 
     /// Explains `target` on a node, with the state of the other one, and without.
@@ -234,6 +280,32 @@ fn cases() -> Vec<Case> {
     };
     vec![
         usual(),
+        Case {
+            name: "routes that only the others have",
+            pair: Pair::cluster().with_list(0, Item::Routes, |all| {
+                all.retain(|route| route["dst"] != "10.244.2.0/24");
+            }),
+            alone: Fate::Works,
+            joined: Fate::Unknown,
+            says: &["no route leads to the pods of other nodes"],
+            ..usual()
+        },
+        Case {
+            name: "a MAC address of nobody",
+            pair: Pair::cluster().with_macs("02:00:00:00:00:99", "02:00:00:00:00:02"),
+            alone: Fate::Works,
+            joined: Fate::Lost,
+            says: &[
+                "to the MAC address 02:00:00:00:00:99",
+                "of node node2 has 02:00:00:00:00:02",
+            ],
+            ..usual()
+        },
+        Case {
+            name: "the MAC address of the other machine",
+            pair: Pair::cluster().with_macs("02:00:00:00:00:02", "02:00:00:00:00:02"),
+            ..usual()
+        },
         Case {
             name: "healthy host",
             ..on_host()

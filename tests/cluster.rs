@@ -19,7 +19,6 @@ use kpx_node::evidence::{Evidence, Gap, Item};
 use kpx_node::net::Family;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 

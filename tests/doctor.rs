@@ -5,6 +5,7 @@ mod advice;
 mod backends;
 mod blame;
 mod carried;
+mod carriers;
 mod case;
 mod causes;
 mod config;

@@ -18,7 +18,7 @@ fn chosen_recordings_are_there() {
 #[tokio::test]
 #[ignore = "takes minutes: make test-loops"]
 async fn no_two_commands_disagree() {
-    verdict::commands_agree(verdict::with_incidents(every())).await;
+    verdict::agree::commands_agree(verdict::with_incidents(every())).await;
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn each_cause_is_necessary_and_sufficient() {
 #[test]
 #[ignore = "takes minutes: make test-loops"]
 fn removing_evidence_never_turns_anything_into_works() {
-    verdict::less_evidence_never_works(verdict::with_incidents(every()));
+    verdict::less_evidence::less_evidence_never_works(verdict::with_incidents(every()));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_finding_is_no_worse_than_the_severity_of_its_check() {
 
 #[tokio::test]
 #[ignore = "takes minutes: make test-loops"]
-async fn the_screen_has_every_error_and_the_number_of_the_rest() {
+async fn the_screen_has_the_number_of_what_it_omits() {
     doctor::voice::screens_are_whole(recordings()).await;
 }
 
@@ -184,13 +184,13 @@ fn a_request_to_stop_ends_the_step_and_the_rest_can_be_resumed_or_rolled_back() 
 #[test]
 #[ignore = "takes long: make test-loops"]
 fn an_ended_migration_can_be_rolled_back_and_that_may_be_interrupted() {
-    migrate::rollbacks_may_be_interrupted(&migrate::CIRCLE);
+    migrate::rollbacks::rollbacks_may_be_interrupted(&migrate::CIRCLE);
 }
 
 #[test]
 #[ignore = "takes long: make test-loops"]
 fn a_service_that_something_else_answers_rolls_back() {
-    migrate::misled_services_roll_back(migrate::directions());
+    migrate::rollbacks::misled_services_roll_back(migrate::directions());
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod loss;
 mod machine;
 pub(crate) mod one_node;
 mod probes;
-mod rollbacks;
+pub(crate) mod rollbacks;
 mod rules;
 pub(crate) mod screen;
 mod texts;

@@ -67,6 +67,7 @@ fn declared(file: &Path, folder: &Path, compiled: &mut BTreeSet<PathBuf>) {
         }
         let words = line
             .trim_start_matches("pub(crate) ")
+            .trim_start_matches("pub(super) ")
             .trim_start_matches("pub ");
         let Some(module) = words.strip_prefix("mod ") else {
             if line == "}" && file.file_name().is_some_and(|name| name == "kernel.rs") {

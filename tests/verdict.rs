@@ -1,8 +1,8 @@
 //! One verdict: every command says the same of a connection, causes are necessary and sufficient, and missing evidence never
 //! makes anything work.
 
-mod agree;
-mod less_evidence;
+pub(crate) mod agree;
+pub(crate) mod less_evidence;
 mod on_the_way;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,6 @@ use kpx_node::owner::{Owners, Port};
 use serde_json::Value;
 
 use crate::support::{chosen, kpx, root};
-use less_evidence::without;
 
 /// Names of the incidents below `testdata/cases`, sorted.
 fn cases() -> Vec<String> {

@@ -14,7 +14,7 @@ use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
-use crate::support::{HEALTHY, broken, kpx, kpx_on, recorded, root, without};
+use crate::support::{HEALTHY, broken, kpx, kpx_on, recorded, root};
 
 const RULES: &str = "node/iptables-save.txt";
 const SLICES: &str = "cluster/endpointslices.json";

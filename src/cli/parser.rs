@@ -185,7 +185,7 @@ fn with_short_help(command: clap::Command, formats: &[&str]) -> clap::Command {
         .unwrap_or_default();
     text.push_str("\n\n");
     if !formats.is_empty() {
-        text.push_str(&format!("Formats (-o): {}\n", formats.join(", ")));
+        text.extend(["Formats (-o): ", &formats.join(", "), "\n"]);
     }
     text.push_str(ALL_OPTIONS);
     // Who types it knows it.
@@ -243,7 +243,7 @@ Exit status:
 
 Environment:
   Most options have a variable, named in their help. A switch takes 1, true or
-  yes, and 0, false or no. Options that consent to a change have none: type them.
+  yes, and 0, false or no. Options that consent to a change have none.
 
 Defaults:
   ~/.config/kpx/config.yaml has defaults of options: `kpx explain config`.";

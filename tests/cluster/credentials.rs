@@ -10,11 +10,10 @@ use std::time::Duration;
 use kpx_host::{Environment, Options, collect};
 use kpx_node::evidence::{Gap, Item};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tokio::time::timeout;
 
-use super::proxy::says;
-use super::{Api, CLUSTER, Node, gap, list, names, nowhere, well};
+use super::{Api, CLUSTER, Node, gap, names, nowhere, well};
 use crate::fake_api::{Server, kubeconfig, reply, status};
 
 #[tokio::test]
@@ -425,7 +424,7 @@ async fn proxy_variables_of_the_environment_are_ignored() {
         Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "cluster::proxy_variables_of_the_environment_are_ignored",
+                "cluster::credentials::proxy_variables_of_the_environment_are_ignored",
             ])
             .env(INNER, "1")
             .env("HTTPS_PROXY", "not a proxy at all")

@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use futures_util::stream;
 use kpx_host::{Options, collect};
 use kpx_node::evidence::{Gap, Item};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tokio::time::timeout;
 
 use super::{Api, Node, gap, hangs, names, nowhere, well};
 use crate::fake_api::kubeconfig;

@@ -7,7 +7,6 @@ use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use super::{cluster, to};
-use crate::fake_api::Pod;
 use crate::support::{recorded, recordings};
 
 #[test]

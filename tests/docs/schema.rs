@@ -216,6 +216,7 @@ fn an_event_of_a_migration_fits_its_schema() {
     let mut line: Value = serde_json::from_str(&line).unwrap();
     assert!(misfit(&line).is_some(), "{line}");
     line["apiVersion"] = json!("kpx/v1");
+    line["kpx"] = json!("0.1.0");
     assert_eq!(misfit(&line), None);
 }
 

@@ -9,7 +9,7 @@ pub(super) const HEALTHY: &str = "pods-with-networks";
 pub(super) const EDGE: &str = "10.244.1.4";
 pub(super) const LINKS: &str = "node/ip-link.json";
 pub(super) const ROUTES: &str = "node/ip-route.json";
-const NODES: &str = "cluster/nodes.json";
+pub(super) const NODES: &str = "cluster/nodes.json";
 pub(super) const PODS: &str = "node/pod-networks.txt";
 
 pub(super) fn json(change: impl FnOnce(&mut Value)) -> impl FnOnce(&str) -> String {
@@ -59,7 +59,7 @@ pub(super) fn own_node(dir: &tempfile::TempDir, change: impl FnOnce(&mut Value))
     );
 }
 
-fn flannel(up: bool) -> Value {
+pub(super) fn flannel(up: bool) -> Value {
     let flags = if up {
         vec!["BROADCAST", "UP", "LOWER_UP"]
     } else {
@@ -87,7 +87,7 @@ pub(super) fn lead_pods(dir: &tempfile::TempDir, device: &str, routed: &[&str]) 
 }
 
 /// Carries the packets to pods of other nodes in flannel's VXLAN, with these of its link and routes.
-fn tunnel(dir: &tempfile::TempDir, link: Option<Value>, routed: &[&str]) {
+pub(super) fn tunnel(dir: &tempfile::TempDir, link: Option<Value>, routed: &[&str]) {
     write(
         dir,
         LINKS,

@@ -9,7 +9,7 @@ use proxy::page;
 use serde_json::{Value, json};
 
 use super::case::{append, finding, load, replace, run};
-use super::ends::{HEALTHY, LINKS, ROUTES, findings, json, own_node, says};
+use super::ends::{HEALTHY, LINKS, ROUTES, json, own_node, says};
 use super::incidents::{answer, copy, write};
 use crate::support::kpx;
 

@@ -46,6 +46,16 @@ pub(super) fn add_routes(dir: &tempfile::TempDir, new: &[Value]) {
     );
 }
 
+/// Adds routing policy rules of IPv4.
+pub(super) fn add_policy_rules(dir: &tempfile::TempDir, new: &[Value]) {
+    write(dir, "node/ip-rule.json", |text| {
+        let (first, rest) = text.split_once('\n').unwrap();
+        let mut rules: Vec<Value> = serde_json::from_str(first).unwrap();
+        rules.extend_from_slice(new);
+        format!("{}\n{rest}", Value::from(rules))
+    });
+}
+
 /// Removes the IPv4 addresses of `link`, and its routes.
 fn flush(dir: &tempfile::TempDir, link: &str) {
     write(

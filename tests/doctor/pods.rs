@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::ends::{EDGE, HEALTHY, LINKS, PODS, ROUTES, findings, json, says};
 use super::incidents::{answer, copy, write};
-use super::links::add_routes;
+use super::links::{add_policy_rules, add_routes};
 use crate::support::kpx;
 
 /// Changes the section of the network of [`EDGE`].
@@ -701,4 +701,79 @@ async fn a_pod_that_has_the_address_of_a_client_is_in_doubt_for_that_client() {
     );
     let said = asked("10.244.1.3").await;
     assert!(said.contains("\nWORKS: "), "{said}");
+}
+
+#[tokio::test]
+async fn a_route_in_a_pod_that_gives_packets_a_foreign_source_loses_replies() {
+    // An address of another pod of this node comes back to that pod.
+    for (source, fate) in [("10.244.77.7", "lost"), ("10.244.1.2", "works")] {
+        let dir = copy(HEALTHY);
+        write(&dir, PODS, |text| {
+            let own =
+                "{\"dst\":\"default\",\"gateway\":\"10.244.1.1\",\"dev\":\"eth0\",\"flags\":[]}";
+            let other = own.replace("\"flags\"", &format!("\"prefsrc\":\"{source}\",\"flags\""));
+            assert!(text.contains(own));
+            text.replacen(own, &other, 1)
+        });
+        let path = dir.path().to_str().unwrap();
+        let args = [
+            "--from",
+            path,
+            "why",
+            "demo/edge:http",
+            "--source",
+            "10.244.1.2",
+        ];
+        let ran = kpx(&args).await;
+        let said = ran.out.replace("\n  ", " ");
+        match fate {
+            "works" => assert!(said.contains("WORKS: "), "{ran}"),
+            _ => {
+                for part in [
+                    "LOST: ",
+                    "gives its packets the source 10.244.77.7",
+                    "no route to that address",
+                ] {
+                    assert!(said.contains(part), "{part}: {ran}");
+                }
+            }
+        }
+    }
+}
+
+/// A pod on an interface of its own, as AWS gives to pods with security groups.
+#[tokio::test]
+async fn pods_behind_a_table_of_their_own_are_not_lost() {
+    let dir = copy(HEALTHY);
+    let links = [
+        json!({"ifindex": 50, "ifname": "vlan.eth.1", "flags": ["UP", "LOWER_UP"], "mtu": 1500, "operstate": "UP",
+            "linkinfo": {"info_kind": "vlan"}}),
+    ];
+    let edge = "veth54821184";
+    write(
+        &dir,
+        LINKS,
+        json(|all| {
+            let all = all.as_array_mut().unwrap();
+            all.extend(links);
+            let own = all.iter_mut().find(|link| link["ifname"] == edge).unwrap();
+            own.as_object_mut().unwrap().remove("master");
+        }),
+    );
+    add_routes(
+        &dir,
+        &[
+            json!({"dst": EDGE, "dev": edge, "scope": "link", "flags": []}),
+            json!({"dst": EDGE, "dev": edge, "scope": "link", "table": "101", "flags": []}),
+            json!({"dst": "default", "gateway": "10.210.0.2", "dev": "vlan.eth.1", "table": "101", "flags": []}),
+        ],
+    );
+    let by = |link: &str| json!({"priority": 10, "src": "all", "iif": link, "table": "101"});
+    add_policy_rules(&dir, &[by("vlan.eth.1"), by(edge)]);
+    let path = dir.path().to_str().unwrap();
+    let ran = kpx(&["--from", path, "doctor"]).await;
+    assert!(!ran.out.contains("ip route del default"), "{ran}");
+    let said = answer(path, "demo/edge:http").await;
+    assert_ne!(said["fate"], "lost", "{}", said["sentence"]);
+    assert_ne!(said["fate"], "partly", "{}", said["sentence"]);
 }

@@ -64,11 +64,11 @@ async fn a_screen_suffices() {
 }
 
 #[tokio::test]
-async fn the_screen_has_every_error_and_the_number_of_the_rest() {
+async fn the_screen_has_the_number_of_what_it_omits() {
     screens_are_whole(chosen()).await;
 }
 
-/// Fails if the screen lacks an error, or counts what it omits otherwise than the report.
+/// Fails if the screen counts what it omits otherwise than the report, or -v omits an error.
 pub(crate) async fn screens_are_whole(names: Vec<String>) {
     for name in names {
         let ran = kpx_once_on(&name, &["doctor"]).await;
@@ -80,7 +80,13 @@ pub(crate) async fn screens_are_whole(names: Vec<String>) {
         let shown: u64 = titles.map(|title| number(title, "finding").max(1)).sum();
         let rest = ran.out.lines().filter(|line| line.contains(" doctor -v"));
         let rest: u64 = rest
-            .map(|line| number(line, "more warning") + number(line, "more note"))
+            .map(|line| {
+                let severities = ["more error", "more warning", "more note"];
+                severities
+                    .map(|word| number(line, word))
+                    .iter()
+                    .sum::<u64>()
+            })
             .sum();
         assert_eq!(shown + rest, findings.len() as u64, "{name}:\n{ran}");
         let ids = findings

@@ -148,7 +148,7 @@ impl Recordings {
         let is_here = global.root.as_deref() == Some(Path::new("/host"))
             && global.no_api
             && global.nodes == [name]
-            && global.output.as_deref() == Some("-")
+            && args.file.as_deref() == Some(Path::new("-"))
             && !args.items.is_empty();
         if !is_here {
             return refuse("this is no command for a pod on a node");

@@ -1,5 +1,6 @@
 //! A migration that is resumed after others changed kube-proxy or its configuration.
 
+use kpx_migrate::migration::Stage;
 use kpx_node::cluster::edit;
 
 use super::machine::CONFIG;

@@ -5,7 +5,7 @@ use std::fs;
 
 use kpx_judge::bridge::Lease;
 use kpx_migrate::journal::MigrationState;
-use kpx_migrate::migration::there;
+use kpx_migrate::migration::{Stage, there};
 use kpx_migrate::stage;
 use kpx_node::action::LinkCommand;
 use kpx_node::evidence::{ITEMS, load};

@@ -5,7 +5,7 @@ use kpx_migrate::journal::{self, Entry, Recorded};
 use kpx_migrate::migration::{Leg, Stage};
 use kpx_node::action::Action;
 use kpx_node::backend::Mode;
-use kpx_node::evidence::{Item, Time};
+use kpx_node::evidence::Time;
 
 use super::{CIRCLE, bound, directions, is_back, line};
 

@@ -7,8 +7,8 @@ use kpx_node::backend::Mode;
 use kpx_node::evidence::{self, Item};
 use kpx_node::node::NodeSnapshot;
 
-use super::{MODES, RULES, outcomes, recording, trace, trace_in, traced_in, traces, verdict};
-use crate::support::{Change, broken, kpx, without};
+use super::{MODES, RULES, recording, trace, trace_in, traced_in, traces, verdict};
+use crate::support::{Change, broken, without};
 
 #[tokio::test]
 async fn each_port_of_a_service_is_traced() {

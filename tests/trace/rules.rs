@@ -1,12 +1,12 @@
 //! The packets that a rule takes: a rule that drops is the first that a packet meets.
 
-mod nftables;
+pub(super) mod nftables;
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use kpx_judge::trace::{Carried, Entry, Flow, Hop, Verdict};
-use kpx_node::evidence::{self, Evidence, Gap, Item};
+use kpx_node::evidence::{Evidence, Gap, Item};
 use kpx_node::net::Proto;
 use kpx_node::node::NodeSnapshot;
 use nftables::nftables;

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use kpx_judge::verdict::{Fate, targets};
+use kpx_judge::verdict::Fate;
 use kpx_judge::why::{Asked, Cause, Look};
 use kpx_node::evidence;
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use serde_json::Value;
 
-use super::less_evidence::{fates, without};
-use super::{few, json, says, services};
+use super::{few, json, services};
 
 /// The answer of a command on the connections from one kind of client to one address.
 type Said = BTreeMap<(String, String, String), (String, Vec<&'static str>)>;

@@ -8,7 +8,7 @@ use kpx_judge::verdict::{Fate, Surveyed};
 use kpx_node::evidence::{self, Evidence, Item};
 use kpx_node::node::NodeSnapshot;
 
-use super::{bundles, few, surveyed};
+use super::{few, surveyed};
 
 type Fates = BTreeMap<(String, SocketAddr, String), Fate>;
 

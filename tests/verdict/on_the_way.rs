@@ -5,7 +5,7 @@ use kpx_node::evidence::{self, Evidence, Gap, Item};
 use kpx_node::node::NodeSnapshot;
 use serde_json::Value;
 
-use super::{briefs, ends, json, says, surveyed};
+use super::{briefs, says, surveyed};
 use crate::support::{kpx_on, root};
 
 #[test]

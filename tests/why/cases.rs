@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use kpx_judge::why;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

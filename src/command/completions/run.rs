@@ -49,6 +49,7 @@ fn visible(root: &clap::Command) -> clap::Command {
     clap::Command::new("kpx")
         .disable_help_subcommand(true)
         .version(env!("CARGO_PKG_VERSION"))
+        .disable_version_flag(true)
         .args(root.get_arguments().cloned())
         .subcommands(commands.cloned())
 }

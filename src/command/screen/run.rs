@@ -71,9 +71,8 @@ pub(in crate::command) async fn run(session: &Session, io: &mut Io<'_>) -> Resul
     };
     let mut reading = None;
     if names.is_empty() {
-        let begun = screen
-            .waits("reading the node", load(session.clone()))
-            .await?;
+        let node = Box::pin(load(session.clone()));
+        let begun = screen.waits("reading the node", node).await?;
         let Some(begun) = begun else {
             return Ok(CLEAN);
         };
@@ -117,7 +116,7 @@ impl Screen {
                 Ask::Read => match reading {
                     None => Ok(()),
                     Some(Reading { session, .. }) => {
-                        let again = load(session.clone());
+                        let again = Box::pin(load(session.clone()));
                         match self.waits("reading the node again", again).await? {
                             None => return Ok(()),
                             Some(again) => again.map(|(again, table)| {
@@ -214,7 +213,7 @@ impl Screen {
             let pause = if let Some(name) = &unjudged {
                 let judged = self.judged(first, name).await;
                 self.state
-                    .judge(name, judged.map_err(|failure| failure.to_string()));
+                    .judge(name, &judged.map_err(|failure| failure.to_string()));
                 self.draw()?;
                 Duration::ZERO
             } else {

@@ -193,10 +193,10 @@ impl State {
     }
 
     /// Adds the verdict on the node `name`, or why it cannot be read.
-    pub(super) fn judge(&mut self, name: &str, judged: Result<Judged, String>) {
+    pub(super) fn judge(&mut self, name: &str, judged: &Result<Judged, String>) {
         let nodes = self.nodes.iter_mut().flat_map(|(nodes, _)| nodes);
         for node in nodes.filter(|node| node.name == name) {
-            match &judged {
+            match judged {
                 Ok(judged) => node.judged = Some(judged.clone()),
                 Err(why) => node.unread = Some(why.clone()),
             }

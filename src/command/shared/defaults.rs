@@ -299,8 +299,8 @@ mod tests {
                 "ignore: no check has the id or name \"DP1\"",
             ),
             (
-                "colours: {error: red}",
-                "\"colours\" is no option of kpx; did you mean color?",
+                "colour: never",
+                "\"colour\" is no option of kpx; did you mean color?",
             ),
             (
                 "contxt: prod",

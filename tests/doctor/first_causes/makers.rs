@@ -2,8 +2,7 @@
 
 use serde_json::json;
 
-use super::{PODS, RULES, SLICES, filter, first, found, object, path};
-use crate::doctor::case::finding;
+use super::{PODS, RULES, SLICES, filter, found, object, path};
 use crate::doctor::ends::{HEALTHY, LINKS, ROUTES, json, lead_pods, says};
 use crate::doctor::incidents::{answer, copy, write};
 use crate::doctor::links::add_routes;

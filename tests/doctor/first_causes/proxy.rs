@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::{METRICS, PODS, RULES, first, found, moved_endpoint, object, path};
-use crate::doctor::case::{finding, run};
 use crate::doctor::ends::{HEALTHY, LINKS, ROUTES, findings, json, says};
 use crate::doctor::incidents::{answer, copy, write};
 use crate::support::kpx;

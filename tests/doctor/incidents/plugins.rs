@@ -1,10 +1,10 @@
 //! What plugins and switches leave, and what a trace remarks.
 
-use kpx_node::evidence::{self, Item};
-use serde_json::{Value, json};
+use kpx_node::evidence::Item;
+use serde_json::Value;
 
-use super::{copy, findings, is_silent, load, report, text, texts, write};
-use crate::doctor::case::{append, edit, findings as found, replace};
+use super::{copy, findings, is_silent, load, texts, write};
+use crate::doctor::case::{append, edit, replace};
 use crate::support::kpx;
 
 /// Adds a pod like calico-node's, or changes that one.

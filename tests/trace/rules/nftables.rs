@@ -22,7 +22,7 @@ fn a_base_chain_of_others_is_run_beside_those_of_iptables() {
 }
 
 /// The rules of `lines` come before those of kube-proxy.
-pub(super) fn nftables(lines: &str) -> Evidence {
+pub(in crate::trace) fn nftables(lines: &str) -> Evidence {
     let mut items = evidence::ITEMS.to_vec();
     items.retain(|item| *item != Item::Nft);
     let mut evidence = recording("seed-nftables").only(&items);

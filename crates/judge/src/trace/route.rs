@@ -236,7 +236,7 @@ impl<'a> Router<'a> {
 
     /// Returns whether a copy of `packet` that goes as `words` say reaches another Node, which serves its destination as well.
     pub(crate) fn copies(&self, packet: &Packet, words: &str) -> bool {
-        !packet.dnat && !packet.reply && self.names_other_node(words)
+        !packet.dnat && !packet.is_reply() && self.names_other_node(words)
     }
 
     /// Returns whether a routing policy rule asks for the packet's type of service.

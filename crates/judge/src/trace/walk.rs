@@ -114,7 +114,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             branch.packet.translated = reply.translated;
             branch.packet.established = true;
             branch.packet.opens = !reply.later;
-            branch.packet.reply = true;
+            branch.packet.answers = Some(reply.original);
             branch.packet.bound = [true; 2];
             self.by_link((branch, phase))
         });

@@ -374,7 +374,7 @@ impl<'n> Judge<'n> {
             &|| self.stray_reply(question, outcome),
             &|| self.reply_at_links(question, outcome),
             &|| self.stopped_tunnel(question, outcome),
-            &|| self.into_tunnel(outcome),
+            &|| self.back_into_tunnel(outcome),
             &|| self.home_gone(outcome),
             &|| self.off_tunnel(outcome),
             &|| self.same_tunnel_end(outcome),

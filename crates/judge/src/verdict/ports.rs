@@ -116,10 +116,13 @@ impl Judge<'_> {
         ports.find(|port| Some(port.index) == inside.peer)
     }
 
-    /// Returns the link of the node that is the other end of `inside`, a link of a pod.
+    /// Returns the link of the node that is the other end of `inside`, a link of a pod. The ends of a veth pair name each other;
+    /// otherwise the pod belongs to a node inside of this machine.
     pub(super) fn far_end(&self, inside: &Link) -> Option<&Link> {
-        let mut links = self.node.links().ok()?.all.iter();
-        links.find(|link| Some(link.index) == inside.peer)
+        let links = &self.node.links().ok()?.all;
+        let end = links.iter().find(|link| Some(link.index) == inside.peer)?;
+        let is_pair = inside.kind != "veth" || end.peer == Some(inside.index);
+        is_pair.then_some(end)
     }
 
     /// Returns the network of `pod` and the link there that has its other end elsewhere, if the network is read: the one with the

@@ -213,7 +213,7 @@ impl Judge<'_> {
     }
 
     /// Returns the fault of a packet that no pod gets, if it leaves by a tunnel that only leads to pods.
-    pub(super) fn into_tunnel(&self, outcome: &Outcome) -> Option<Fault> {
+    pub(super) fn back_into_tunnel(&self, outcome: &Outcome) -> Option<Fault> {
         let to = outcome.destination.0;
         let next = outcome.gateway.unwrap_or(to);
         let out = outcome.leaves_by()?;

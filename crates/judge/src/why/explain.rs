@@ -22,7 +22,7 @@ use kpx_node::evidence::Item;
 use kpx_node::net::Family;
 use kpx_node::owner::{self, Port};
 
-impl<'n> Look<'n> {
+impl Look<'_> {
     /// Explains `asked`; `source` limits the clients, as that of `kpx trace` does.
     pub fn why(&self, asked: &Asked, source: Option<&str>) -> Result<Answer, Unanswered> {
         if let Some(gap) = &self.unread {

@@ -7,7 +7,7 @@ use crate::trace;
 use crate::trace::mismatch::listed;
 use crate::verdict::{self, Client, Fate, Fault, Missing};
 
-impl<'n> Look<'n> {
+impl Look<'_> {
     /// Adds the data that is missing.
     pub(super) fn unknown(&self, answer: &mut Answer) {
         unknown_ends(answer);

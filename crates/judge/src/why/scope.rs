@@ -42,7 +42,7 @@ pub fn touched<'n>(cluster: &'n NodeSnapshot<'n>, asked: &Asked) -> BTreeSet<Str
     touched
 }
 
-impl<'n> Look<'n> {
+impl Look<'_> {
     /// Returns whether `port` is known to have no usable endpoint of `family`.
     pub(super) fn lacks_endpoints(&self, port: &Port, family: Family) -> bool {
         verdict::lacks_endpoints(self.node, port, family)

@@ -9,7 +9,7 @@ use kpx_node::backend::Mode;
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::Port;
 
-impl<'n> Look<'n> {
+impl Look<'_> {
     /// Returns the tracked connections of TCP and SCTP to the addresses of `port` that go to addresses which are no endpoints, or that
     /// are not translated: new connections are not affected.
     pub(super) fn stale(&self, port: &Port, family: Family) -> Vec<Blame> {

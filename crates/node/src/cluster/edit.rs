@@ -149,7 +149,7 @@ fn changed(old: &str, new: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Mode;
+    use crate::cluster::config::Mode;
 
     const HEAD: &str =
         "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";

@@ -198,6 +198,16 @@ pub(super) fn lenient_ip(text: &str) -> Option<IpAddr> {
         .then(|| IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
+/// Returns whether kube-proxy `version` with `config` can serve NodePorts on loopback addresses in nftables mode: it does so in
+/// the families of which [`ProxyConfig::names_loopback`].
+pub fn serves_localhost(config: &ProxyConfig, version: Version) -> bool {
+    version.has(Change::LocalhostNodePorts)
+        && config.gate(
+            LOCALHOST_GATE,
+            version.has(Change::LocalhostNodePortsDefault),
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,14 +277,4 @@ mod tests {
         assert_eq!(ip("1.2.3.4.5"), None);
         assert_eq!(ip("1.2.3.256"), None);
     }
-}
-
-/// Returns whether kube-proxy `version` with `config` can serve NodePorts on loopback addresses in nftables mode: it does so in
-/// the families of which [`ProxyConfig::names_loopback`].
-pub fn serves_localhost(config: &ProxyConfig, version: Version) -> bool {
-    version.has(Change::LocalhostNodePorts)
-        && config.gate(
-            LOCALHOST_GATE,
-            version.has(Change::LocalhostNodePortsDefault),
-        )
 }

@@ -1,0 +1,138 @@
+//! The way of a tunnel's own packets, and what enters a tunnel that leads to pods alone.
+
+use serde_json::{Value, json};
+
+use super::ends::{HEALTHY, LINKS, NODES, flannel, json, says, tunnel};
+use super::incidents::{copy, write};
+use super::links::{add_policy_rules, add_routes};
+use crate::support::kpx;
+
+const BOTH: [&str; 2] = ["10.244.0.0/24", "10.244.2.0/24"];
+const NEIGHBOURS: &str = "node/ip-neigh.json";
+
+/// The node with flannel's tunnel, whose own packets leave by eth0.
+fn tunnelled() -> tempfile::TempDir {
+    let dir = copy(HEALTHY);
+    tunnel(&dir, Some(flannel(true)), &BOTH);
+    dir
+}
+
+fn add(dir: &tempfile::TempDir, file: &str, what: Value) {
+    write(
+        dir,
+        file,
+        json(|all| all.as_array_mut().unwrap().push(what)),
+    );
+}
+
+fn link(name: &str, kind: &str) -> Value {
+    json!({"ifindex": 40, "ifname": name, "flags": ["UP", "LOWER_UP"], "mtu": 1500, "operstate": "UP",
+        "linkinfo": {"info_kind": kind}})
+}
+
+#[tokio::test]
+async fn the_next_hop_of_a_tunnels_own_packets_may_not_answer() {
+    for (state, fate) in [("REACHABLE", "works"), ("FAILED", "partly")] {
+        let dir = tunnelled();
+        let mut entry = json!({"dst": "10.210.0.17", "dev": "eth0", "state": [state]});
+        if state == "REACHABLE" {
+            entry["lladdr"] = "02:00:00:00:00:17".into();
+        }
+        add(&dir, NEIGHBOURS, entry);
+        let words: &[&str] = match fate {
+            "works" => &[],
+            _ => &["10.210.0.17 did not answer", "eth0"],
+        };
+        says(&dir, "demo/edge:http", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn a_tunnels_own_packets_do_not_enter_it_again() {
+    // What a client of DHCP does that takes the tunnel for a network card.
+    let dir = tunnelled();
+    let lan = json!({"dst": "10.210.0.0/25", "dev": "flannel.1", "scope": "link", "flags": []});
+    add_routes(&dir, &[lan]);
+    let words = [
+        "the packets of tunnel flannel.1 to 10.210.0.",
+        "enter the tunnel again",
+        "ip route del 10.210.0.0/25",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+    // The API server is no pod, and no Node.
+    let words = ["packets to 10.210.0.2 enter tunnel flannel.1, which leads to pods alone"];
+    says(&dir, "default/kubernetes", "lost", &words).await;
+}
+
+#[tokio::test]
+async fn a_tunnels_own_packets_that_a_vpn_or_a_rule_leads_elsewhere_are_in_doubt() {
+    let vpn = tunnelled();
+    add(&vpn, LINKS, link("tun0", "tun"));
+    let half = json!({"dst": "10.210.0.17", "gateway": "10.8.0.1", "dev": "tun0", "flags": []});
+    add_routes(&vpn, &[half]);
+    let words = ["the address of node w2, leave by tun0, a VPN"];
+    says(&vpn, "demo/edge:http", "unknown", &words).await;
+
+    for (source, fate) in [("10.210.0.16", "UNKNOWN: "), ("10.210.0.99", "WORKS: ")] {
+        let ruled = tunnelled();
+        add(&ruled, LINKS, link("eth1", "veth"));
+        let other = json!({"dst": "default", "gateway": "10.220.0.1", "dev": "eth1", "table": "200", "flags": []});
+        add_routes(&ruled, &[other]);
+        add_policy_rules(
+            &ruled,
+            &[json!({"priority": 100, "src": source, "table": "200"})],
+        );
+        let path = ruled.path().to_str().unwrap();
+        let ran = kpx(&[
+            "--from",
+            path,
+            "why",
+            "demo/edge:http",
+            "--source",
+            "10.244.1.2",
+        ])
+        .await;
+        let said = ran.out.replace("\n  ", " ");
+        let words = "routing policy rule 100 (from 10.210.0.16/32 lookup 200) leads the packets of tunnel flannel.1";
+        assert!(said.contains(fate), "{ran}");
+        assert_eq!(said.contains(words), fate == "UNKNOWN: ", "{ran}");
+    }
+}
+
+#[tokio::test]
+async fn the_link_that_has_the_port_of_a_tunnel_that_is_down_is_named() {
+    for (port, is_named) in [(8472, true), (4789, false)] {
+        let dir = copy(HEALTHY);
+        tunnel(&dir, Some(flannel(false)), &[]);
+        let mut holder = link("cilium_vxlan", "vxlan");
+        holder["linkinfo"]["info_data"] = json!({"id": 2, "port": port});
+        add(&dir, LINKS, holder);
+        let words: &[&str] = if is_named {
+            &[
+                "flannel.1 is down, as cilium_vxlan has its UDP port",
+                "ip link del cilium_vxlan",
+            ]
+        } else {
+            &["flannel.1 is down", "Restart the network plugin"]
+        };
+        says(&dir, "demo/edge:http", "partly", words).await;
+    }
+}
+
+#[tokio::test]
+async fn nodes_with_different_backends_of_flannel_do_not_reach_each_other() {
+    let dir = copy(HEALTHY);
+    tunnel(&dir, Some(flannel(true)), &BOTH[..1]);
+    write(
+        &dir,
+        NODES,
+        json(|nodes| {
+            let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
+            let w2 = all.find(|node| node["metadata"]["name"] == "w2").unwrap();
+            w2["metadata"]["annotations"]["flannel.alpha.coreos.com/backend-type"] =
+                "host-gw".into();
+        }),
+    );
+    let words = ["flannel has backend vxlan on this node, but host-gw on node w2"];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}
