@@ -213,6 +213,27 @@ impl Page {
         self.line(line.trim_end());
     }
 
+    /// Adds `items` on as many lines as they need: the first line after `lead`, the others with the same indent. No item is broken.
+    pub(crate) fn items(&mut self, lead: &str, items: &[String]) {
+        let width = usize::from(self.style.width);
+        let indent = " ".repeat(length(lead));
+        let mut line = lead.to_owned();
+        let mut is_empty = true;
+        for item in items {
+            if !is_empty && length(&line) + GUTTER + length(item) > width {
+                self.line(&line);
+                line.clone_from(&indent);
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push_str(&" ".repeat(GUTTER));
+            }
+            line.push_str(item);
+            is_empty = false;
+        }
+        self.line(&line);
+    }
+
     /// Adds `text` like [`Page::hang`], on at most `most` lines if possible: it ends with its last clause that fits. A first clause
     /// of more lines is whole. The first `least` bytes are no clause. A text of sentences stays one.
     pub(crate) fn brief(
