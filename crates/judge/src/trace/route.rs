@@ -296,6 +296,15 @@ impl<'a> Router<'a> {
         })
     }
 
+    /// Returns the route that rejects a packet.
+    pub(crate) fn rejecting(&self, lookup: Lookup<'_>) -> Option<&'a Route> {
+        let routes = &self.node.routes().ok()?.all;
+        match self.best(routes, lookup) {
+            Best::Route(route, _) if is_rejecting(route) => Some(route),
+            Best::Route(..) | Best::Rule(_) | Best::None => None,
+        }
+    }
+
     fn best(&self, routes: &'a [Route], lookup: Lookup<'_>) -> Best<'a> {
         let family = Family::of(lookup.destination.shown());
         let rules = match self.node.rules() {
@@ -556,4 +565,12 @@ fn default_rules(family: Family) -> Vec<PolicyRule> {
             ..PolicyRule::main(family)
         })
         .to_vec()
+}
+
+/// Returns whether packets end at `route`.
+pub(crate) fn is_rejecting(route: &Route) -> bool {
+    matches!(
+        route.kind.as_str(),
+        "blackhole" | "unreachable" | "prohibit"
+    )
 }

@@ -116,6 +116,7 @@ impl Cause {
                 service,
                 port,
                 ports,
+                ..
             } => format!("{service} has no port {port}; its ports: {}", listed(ports)),
             Self::HeadlessPort { port, targets } => format!(
                 "{subject} is headless: its name leads clients to the pods themselves, and nothing translates port {port} to their port {}",
