@@ -156,6 +156,18 @@ impl Pair {
         self
     }
 
+    /// Lets one node send to this MAC address of the other's end of the tunnel, which has another.
+    fn with_vteps(mut self, at: usize, sent: &str, has: &str) -> Self {
+        let other = ["10.244.2.0", "10.244.1.0"][at];
+        let entry =
+            json!([{"dst": other, "dev": "flannel.1", "lladdr": sent, "state": ["PERMANENT"]}]);
+        self.0[at].insert(Item::NeighbourTable, Ok(entry.to_string()));
+        self.with_list(1 - at, Item::Links, |all| {
+            let own = all.iter_mut().find(|link| link["ifname"] == "flannel.1");
+            own.unwrap()["address"] = has.into();
+        })
+    }
+
     /// Lets node1 send to this MAC address for node2, which has another. It is right for the second address of node2.
     fn with_macs(mut self, sent: &str, has: &str) -> Self {
         self.0[0].insert(
@@ -231,8 +243,8 @@ impl Pair {
     /// Explains `target` on a node, with the state of the other one, and without.
     fn why(&self, at: usize, target: &str, source: &str) -> (Answer, Answer) {
         let asked = Asked::parse(target).unwrap();
-        let other = 1 - at;
-        let across = Across::new([(NAMES[other].to_owned(), Ok(&self.0[other]))]);
+        let all = NAMES.iter().zip(&self.0);
+        let across = Across::new(all.map(|(name, of)| ((*name).to_owned(), Ok(of))));
         let node = NodeSnapshot::new(&self.0[at]).called(Some(NAMES[at]));
         let alone = Look::new(&node, &[Family::V4], &[]).unwrap();
         let alone = alone.why(&asked, Some(source)).unwrap();
@@ -319,6 +331,31 @@ fn cases() -> Vec<Case> {
             alone: Fate::Works,
             joined: Fate::Unknown,
             says: &["no route leads to the pods of other nodes"],
+            ..usual()
+        },
+        Case {
+            name: "a MAC address of a tunnel that has changed",
+            pair: Pair::tunnelled().with_vteps(0, "02:fa:00:00:00:02", "02:fa:00:00:00:99"),
+            joined: Fate::Lost,
+            says: &[
+                "leave by flannel.1 to the MAC address 02:fa:00:00:00:02",
+                "link of node2 has 02:fa:00:00:00:99",
+            ],
+            ..usual()
+        },
+        Case {
+            name: "a MAC address of a tunnel that replies do not know",
+            pair: Pair::tunnelled().with_vteps(1, "02:fa:00:00:00:01", "02:fa:00:00:00:99"),
+            joined: Fate::Lost,
+            says: &[
+                "because of node node2",
+                "link of node1 has 02:fa:00:00:00:99",
+            ],
+            ..usual()
+        },
+        Case {
+            name: "MAC addresses of tunnels",
+            pair: Pair::tunnelled().with_vteps(0, "02:fa:00:00:00:02", "02:fa:00:00:00:02"),
             ..usual()
         },
         Case {

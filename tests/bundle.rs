@@ -526,7 +526,7 @@ async fn a_bundle_is_read_in_the_name_of_its_own_node_alone() {
             "default/web",
             &[
                 "\"default/web\" is not the name of a node",
-                "`kubectl get nodes` lists them",
+                "`kpx why default/web` explains",
             ],
         ),
         ("", &["\"\" is not the name of a node"]),

@@ -141,6 +141,16 @@ async fn advice_of_the_parser_is_about_what_was_typed() {
     assert!(!ran.err.contains("as a value"), "{ran}");
     let ran = kpx(&["completions", "tcsh"]).await;
     assert!(!ran.err.contains("similar"), "{ran}");
+    for (words, tip) in [
+        (&["doctor", "-n", "shop"][..], "`kpx why -n NAMESPACE NAME`"),
+        (&["get", "services"], "`kpx show services` does this"),
+        (&["nonsense"], "tip: `kpx help` lists the commands"),
+        (&["why"], "TARGET is a Service, such as shop/cart"),
+        (&["doctor", "shop/cart"], "`kpx why shop/cart` explains"),
+    ] {
+        let ran = kpx(words).await;
+        assert!(ran.code == 2 && ran.err.contains(tip), "{ran}");
+    }
     let ran = kpx(&["completions", "bsh"]).await;
     assert!(ran.err.contains("similar value exists: 'bash'"), "{ran}");
     for (word, meant) in [("iptables", "modes"), ("ek", "eks"), ("IR3", "IR03")] {

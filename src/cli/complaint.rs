@@ -22,7 +22,14 @@ pub(super) fn clear(mut error: clap::Error, words: &[OsString], mut root: Comman
         ErrorKind::UnknownArgument => {
             drop_escapes(&mut error);
             drop_far_option(&mut error, command);
+            if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg)
+                && matches!(typed.as_str(), "-n" | "--namespace")
+            {
+                let tip = "this command is about the whole node; `kpx why -n NAMESPACE NAME` is about one Service";
+                add_tip(&mut error, tip.to_owned());
+            }
         }
+        ErrorKind::InvalidSubcommand => lead(&mut error),
         ErrorKind::InvalidValue => drop_far(&mut error),
         ErrorKind::MissingRequiredArgument => offer(&mut error, command),
         _ => {}
@@ -109,6 +116,43 @@ fn drop_escapes(error: &mut clap::Error) {
     }
 }
 
+/// Words of other tools, each with the command of kpx for it.
+const OF_OTHERS: [(&[&str], &str); 6] = [
+    (
+        &["describe", "get", "list", "ls", "services", "svc"],
+        "show services",
+    ),
+    (&["check", "health", "status"], "doctor"),
+    (&["clean", "cleanup", "fix", "repair", "sync"], "reconcile"),
+    (&["debug"], "why"),
+    (&["dump", "record"], "snapshot"),
+    (&["rollback", "switch"], "migrate"),
+];
+
+/// Adds the command that the user may mean, or how to list all.
+fn lead(error: &mut clap::Error) {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
+        return;
+    };
+    let mut others = OF_OTHERS.iter();
+    let meant = others.find(|(words, _)| words.contains(&typed.as_str()));
+    let tip = match meant {
+        Some((_, command)) => format!("`kpx {command}` does this; `kpx help` lists the commands"),
+        None => "`kpx help` lists the commands".to_owned(),
+    };
+    add_tip(error, tip);
+}
+
+/// Adds `tip` to those of the error.
+fn add_tip(error: &mut clap::Error, tip: String) {
+    let mut tips = match error.remove(ContextKind::Suggested) {
+        Some(ContextValue::StyledStrs(tips)) => tips,
+        _ => Vec::new(),
+    };
+    tips.push(tip.into());
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+}
+
 /// Drops the suggestion of an option that is not similar, with its usage: the parser takes `--file` for `--family`.
 fn drop_far_option(error: &mut clap::Error, command: &Command) {
     if let (Some(ContextValue::String(typed)), Some(ContextValue::String(meant))) = (
@@ -153,7 +197,12 @@ fn offer(error: &mut clap::Error, command: &Command) {
         let is_missing = missing.contains(&shown) && !values.is_empty();
         is_missing.then(|| format!("{value} is one of {}", values.join(", ")).into())
     };
-    let offers: Vec<StyledStr> = command.get_arguments().filter_map(of).collect();
+    let is_target = missing.iter().any(|missing| missing == "<TARGET>");
+    let mut offers: Vec<StyledStr> = command.get_arguments().filter_map(of).collect();
+    if is_target {
+        let tip = "TARGET is a Service, such as shop/cart, or an IP:PORT; `kpx show services` lists Services";
+        offers.push(tip.into());
+    }
     if !offers.is_empty() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(offers));
     }

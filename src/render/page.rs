@@ -213,8 +213,29 @@ impl Page {
         self.line(line.trim_end());
     }
 
+    /// Adds `items` on as many lines as they need: the first line after `lead`, the others with the same indent. No item is broken.
+    pub(crate) fn items(&mut self, lead: &str, items: &[String]) {
+        let width = usize::from(self.style.width);
+        let indent = " ".repeat(length(lead));
+        let mut line = lead.to_owned();
+        let mut is_empty = true;
+        for item in items {
+            if !is_empty && length(&line) + GUTTER + length(item) > width {
+                self.line(&line);
+                line.clone_from(&indent);
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push_str(&" ".repeat(GUTTER));
+            }
+            line.push_str(item);
+            is_empty = false;
+        }
+        self.line(&line);
+    }
+
     /// Adds `text` like [`Page::hang`], on at most `most` lines if possible: it ends with its last clause that fits. A first clause
-    /// of more lines is whole. The first `least` bytes are no clause.
+    /// of more lines is whole. The first `least` bytes are no clause. A text of sentences stays one.
     pub(crate) fn brief(
         &mut self,
         (lead, indent): (&str, &str),
@@ -233,7 +254,9 @@ impl Page {
             if page.text.lines().count() <= most {
                 break;
             }
-            page = written(&text[..end]);
+            let is_sentence = text.ends_with('.') && !text[..end].ends_with('.');
+            let stop = if is_sentence { "." } else { "" };
+            page = written(&format!("{}{stop}", &text[..end]));
         }
         self.append(&page);
     }
@@ -287,40 +310,51 @@ impl Page {
 }
 
 /// Words that begin a clause behind a comma.
-const CLAUSES: [&str; 13] = [
-    "although",
-    "and nothing",
-    "as",
-    "because",
-    "if",
-    "off",
-    "or",
-    "since",
-    "so",
-    "such as",
-    "unless",
-    "until",
-    "which",
+const CLAUSES: [&str; 4] = ["and nothing", "off", "or", "so"];
+
+/// The same, of a clause that may stand in the middle of another one: behind one more comma, that goes on.
+const ASIDES: [&str; 9] = [
+    "although", "as", "because", "if", "since", "such as", "unless", "until", "which",
 ];
 
-/// Returns where clauses of `text` end that say something without the rest: not inside a command or brackets.
+/// Words that begin a sentence of which the part before a colon says nothing alone.
+const INTRODUCTIONS: [&str; 6] = ["For ", "If ", "On ", "To ", "When ", "With "];
+
+/// Returns where clauses of `text` end that say something without the rest: not inside a command or brackets, and not before
+/// brackets within a clause.
 fn clause_ends(text: &str) -> Vec<usize> {
     let mut ends = Vec::new();
     let (mut depth, mut is_command) = (0_usize, false);
+    // Where the sentence begins, and where its clause before a bracket ends.
+    let (mut begin, mut before) = (0, None);
     for (at, c) in text.char_indices() {
         let rest = &text[at + c.len_utf8()..];
         let is_open = depth == 0 && !is_command;
         match c {
             '`' => is_command = !is_command,
             '(' => {
-                if is_open && text[..at].ends_with(' ') {
-                    ends.push(at - 1);
+                if is_open {
+                    before = text[..at].ends_with(' ').then(|| at - 1);
                 }
                 depth += 1;
             }
-            ')' => depth = depth.saturating_sub(1),
-            '.' if is_open && rest.starts_with(' ') => ends.push(at + 1),
-            ';' | ':' if is_open && rest.starts_with(' ') => ends.push(at),
+            ')' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 && (rest.is_empty() || rest.starts_with(['.', ',', ';', ':'])) {
+                    ends.extend(before.take());
+                }
+            }
+            '.' if is_open && rest.starts_with(' ') => {
+                ends.push(at + 1);
+                begin = at + 2;
+            }
+            ';' if is_open && rest.starts_with(' ') => ends.push(at),
+            ':' if is_open && rest.starts_with(' ') => {
+                let said = &text[begin..];
+                if !INTRODUCTIONS.iter().any(|word| said.starts_with(word)) {
+                    ends.push(at);
+                }
+            }
             ',' if is_open => {
                 let begins = |word: &str| {
                     let rest = rest
@@ -328,7 +362,9 @@ fn clause_ends(text: &str) -> Vec<usize> {
                         .and_then(|rest| rest.strip_prefix(word));
                     rest.is_some_and(|rest| rest.starts_with(' '))
                 };
-                if CLAUSES.into_iter().any(begins) {
+                let mut sentence = rest.split(". ").next().unwrap_or_default().chars();
+                let mut is_last = || sentence.all(|other| other != ',');
+                if CLAUSES.into_iter().any(begins) || ASIDES.into_iter().any(begins) && is_last() {
                     ends.push(at);
                 }
             }
@@ -577,6 +613,50 @@ mod tests {
             para("One ` alone is a character, and the line breaks."),
             "fix   One ` alone is a character, and\n      the line breaks.\n"
         );
+    }
+
+    #[test]
+    fn a_shortened_text_ends_with_a_whole_clause() {
+        let brief = |text: &str| {
+            let mut page = Page::new(Style {
+                width: 40,
+                color: false,
+                ascii: false,
+                wide: false,
+                verbose: 0,
+                program: "kpx",
+            });
+            page.brief(("", ""), text, 0, 1);
+            page.into_text().replace('\n', " ")
+        };
+        for (text, shortened) in [
+            (
+                "Drain the node, which removes them: a reboot clears the kernel.",
+                "Drain the node, which removes them. ",
+            ),
+            (
+                "Choose one. To keep the plugin's: delete the DaemonSet kube-proxy.",
+                "Choose one. ",
+            ),
+            (
+                "Its rules stay. A reload, which restores them, flushes others.",
+                "Its rules stay. ",
+            ),
+            (
+                "Its rules stay, and a reload (`x --reload`) writes them again.",
+                "Its rules stay, and a reload (`x --reload`) writes them again. ",
+            ),
+            (
+                "Install the extra modules (linux-modules-extra on Ubuntu), or choose another mode.",
+                "Install the extra modules. ",
+            ),
+            (
+                "the table is full; packets of new connections are dropped",
+                "the table is full ",
+            ),
+        ] {
+            assert_eq!(brief(text), shortened);
+        }
     }
 
     #[test]

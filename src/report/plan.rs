@@ -33,6 +33,9 @@ pub(crate) struct PlanReport {
     /// Notes on the steps, and on the limits of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The command that applies the plan, for the page.
+    #[serde(skip)]
+    pub next: Option<String>,
 }
 
 /// A plan that stopped.
@@ -68,12 +71,18 @@ impl PlanReport {
             stopped: None,
             needed: Vec::new(),
             notes: plan.notes,
+            next: None,
         }
     }
 
     /// Returns whether the plan was applied to its end and changed something.
     pub(crate) const fn is_done(&self) -> bool {
         self.done > 0 && self.stopped.is_none()
+    }
+
+    /// Returns whether the plan has steps and was not applied.
+    const fn is_open(&self) -> bool {
+        !self.applied && !self.steps.is_empty()
     }
 
     /// Adds the outcome of applying the plan.
@@ -168,6 +177,10 @@ impl Report for PlanReport {
         for note in &self.notes {
             page.line("");
             page.para("note: ", note);
+        }
+        if let Some(next) = self.next.as_ref().filter(|_| self.is_open()) {
+            page.line("");
+            page.line(&format!("next: {next}"));
         }
     }
 

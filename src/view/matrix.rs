@@ -76,10 +76,17 @@ impl Line {
                     .filter(|connection| !connection.by_design)
                     .map(|connection| connection.fate)
                     .collect();
-                match (kept.as_slice(), all.count()) {
+                let end = match (kept.as_slice(), all.count()) {
                     ([], 0) => None,
                     ([], _) => Some(End::ByDesign),
                     (_, _) => Some(End::Fate(Fate::of_all(kept))),
+                };
+                let is_open = kinds.contains(&Client::Outside) && row.surveyed.has_hidden_balancer;
+                match end {
+                    None | Some(End::Fate(Fate::Works)) if is_open && row.left_to.is_none() => {
+                        Some(End::Fate(Fate::Unknown))
+                    }
+                    end => end,
                 }
             }),
             ready: (row.endpoints.ready, row.endpoints.total),

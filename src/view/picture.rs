@@ -447,7 +447,10 @@ fn ended_by_fault(fault: &Fault, outcome: &Outcome) -> Station {
             Effect::Drop | Effect::Reject { .. } => {
                 format!("{} {}", place(hop), hop.effect.verb())
             }
-            Effect::NoServer { server } => format!("{server} has no real server"),
+            Effect::NoServer { server, idle: 0 } => format!("{server} has no real server"),
+            Effect::NoServer { server, .. } => {
+                format!("{server}: no real server takes connections")
+            }
             _ => fault.to_string(),
         },
         (Fault::Untranslated { again: false, .. }, None) => "no rule translates it".to_owned(),

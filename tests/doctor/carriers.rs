@@ -136,3 +136,33 @@ async fn nodes_with_different_backends_of_flannel_do_not_reach_each_other() {
     let words = ["flannel has backend vxlan on this node, but host-gw on node w2"];
     says(&dir, "demo/edge:http", "partly", &words).await;
 }
+
+#[tokio::test]
+async fn nodes_that_announce_one_address_find_no_way_to_each_other() {
+    let dir = copy(HEALTHY);
+    tunnel(&dir, Some(flannel(true)), &BOTH[..1]);
+    write(
+        &dir,
+        NODES,
+        json(|nodes| {
+            for node in nodes["items"].as_array_mut().unwrap() {
+                node["metadata"]["annotations"]["flannel.alpha.coreos.com/public-ip"] =
+                    "169.254.20.10".into();
+            }
+        }),
+    );
+    let words = ["announce the same address, 169.254.20.10, to each other"];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn a_route_that_rejects_packets_to_a_node_is_the_fault_of_its_tunnel() {
+    let dir = tunnelled();
+    let rejects = json!({"type": "blackhole", "dst": "10.210.0.17", "flags": []});
+    add_routes(&dir, &[rejects]);
+    let words = [
+        "the packets of tunnel flannel.1 (UDP port 8472) to node w2 (10.210.0.17) end at the blackhole route",
+        "ip route del blackhole 10.210.0.17/32",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}

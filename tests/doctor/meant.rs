@@ -282,6 +282,21 @@ async fn what_the_kernel_says_of_lost_packets_is_found_with_its_count_and_time()
             "packets from 10.244.1.4 that came in by eth0",
         ),
         (
+            "[ 1370.1] bcmgenet fd580000.ethernet eth0: NETDEV WATCHDOG: CPU: 2: transmit queue 1 timed out 5000 ms",
+            "warning",
+            "eth0 did not send packets",
+        ),
+        (
+            "[ 1370.1] NETDEV WATCHDOG: eth0 (e1000e): transmit queue 0 timed out",
+            "warning",
+            "eth0 did not send packets",
+        ),
+        (
+            "[ 1370.1] e1000e 0000:00:1f.6 eth0: Detected Hardware Unit Hang:",
+            "warning",
+            "eth0 did not send packets",
+        ),
+        (
             "[ 1370.1] TCP: request_sock_TCP: Possible SYN flooding on port 0.0.0.0:8080. Sending cookies.",
             "info",
             "at port 8080",
@@ -313,4 +328,36 @@ async fn what_the_kernel_says_of_lost_packets_is_found_with_its_count_and_time()
         all.len() == 1 && all[0].contains("the last at Nov 28 04:01:02"),
         "{all:?}"
     );
+}
+
+/// The client's port, and the endpoint's, are in the tuple of the reply alone.
+#[tokio::test]
+async fn rules_for_replies_ask_what_the_client_sent_to() {
+    for (port, fate) in [("80", "lost"), ("8080", "works"), ("40000", "works")] {
+        let rule = format!(
+            "-A POSTROUTING -p tcp -m conntrack --ctdir REPLY --ctorigdstport {port} -j DROP"
+        );
+        let dir = with_rule("mangle", &rule);
+        let words: &[&str] = match fate {
+            "works" => &[],
+            _ => &["rule 1 of chain POSTROUTING", "drops the replies"],
+        };
+        let path = dir.path().to_str().unwrap();
+        let args = [
+            "--from",
+            path,
+            "why",
+            "demo/web:http",
+            "--source",
+            "10.244.1.2",
+        ];
+        let said = kpx(&args).await.out.replace("\n  ", " ");
+        assert!(
+            said.contains(&format!("\n{}: ", fate.to_uppercase())),
+            "{port}: {said}"
+        );
+        for part in words {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
 }

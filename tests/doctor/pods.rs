@@ -605,6 +605,34 @@ async fn reasons_in_kube_proxys_log_have_their_own_fix() {
 }
 
 #[tokio::test]
+async fn a_kube_proxy_that_still_asks_the_former_api_server_is_restarted() {
+    for (configured, fix) in [
+        ("10.210.0.99:6443", "Correct the server"),
+        (
+            "10.210.0.2:6443",
+            "Restart kube-proxy: it still asks 10.210.0.99:6443",
+        ),
+    ] {
+        let dir = copy(HEALTHY);
+        let line = "E1128 11:22:01.000000       1 reflector.go:204] \"Failed to watch\" err=\"failed to list *v1.Service: Get \
+                    \\\"https://10.210.0.99:6443/api/v1/services\\\": dial tcp 10.210.0.99:6443: connect: no route to host\" \
+                    type=\"*v1.Service\"\n";
+        write(&dir, "kube-proxy/kube-proxy.log", |text| {
+            text.to_owned() + line + line
+        });
+        let former = "server: https://10.210.0.2:6443";
+        if configured != "10.210.0.2:6443" {
+            write(&dir, "cluster/configmaps.json", |text| {
+                text.replace(former, &format!("server: https://{configured}"))
+            });
+        }
+        let path = dir.path().to_str().unwrap();
+        let ran = kpx(&["--from", path, "doctor", "KP21", "-o", "json"]).await;
+        assert!(ran.out.contains(fix), "{ran}");
+    }
+}
+
+#[tokio::test]
 async fn a_failure_that_no_other_check_names_has_its_cause_from_why() {
     let all = findings(&copy("more-07-endpoints-without-node-name")).await;
     let is_it = |(id, severity, text): &(String, String, String)| {

@@ -28,13 +28,6 @@ fn is_title(line: &&str) -> bool {
     severities.iter().any(|severity| line.starts_with(severity))
 }
 
-/// Recordings of which the doctor's page does not fit on a screen, with its rows.
-const TALLER: [(&str, usize); 3] = [
-    ("faults-settings", 32),
-    ("faults-traffic", 30),
-    ("ir16-foreign-drops", 26),
-];
-
 /// The rows of a terminal of 80 columns that `page` takes.
 fn rows(page: &str) -> usize {
     let rows = |line: &str| line.chars().count().div_ceil(80).max(1);
@@ -56,11 +49,7 @@ async fn a_screen_suffices() {
             taller.push((name, rows(&ran.out)));
         }
     }
-    let expected: Vec<_> = TALLER
-        .iter()
-        .map(|(name, rows)| ((*name).to_owned(), *rows))
-        .collect();
-    assert_eq!(taller, expected);
+    assert_eq!(taller, []);
 }
 
 #[tokio::test]

@@ -54,3 +54,30 @@ pub struct ReconcileArgs {
     #[command(flatten)]
     pub nodes: NodesArgs,
 }
+
+impl ReconcileArgs {
+    /// Returns the arguments of the command that applies the plan.
+    pub(crate) fn applying(&self) -> Vec<String> {
+        let parts = value::repaired().0.iter();
+        let parts = parts.filter(|(_, part, _)| self.part.contains(part));
+        let parts: Vec<&str> = parts.map(|(name, ..)| *name).collect();
+        let mut words = vec!["reconcile".to_owned()];
+        let valued = [
+            ("--mode", self.mode.map(|mode| mode.name().to_owned())),
+            ("--part", (!parts.is_empty()).then(|| parts.join(","))),
+            ("--cleanup", self.cleanup.map(|mode| mode.name().to_owned())),
+        ];
+        for (option, value) in valued {
+            words.extend(
+                value
+                    .into_iter()
+                    .flat_map(|value| [option.to_owned(), value]),
+            );
+        }
+        let switches = [("--force", self.force), ("--no-drain", self.no_drain)];
+        let switches = switches.into_iter().filter(|(_, is_set)| *is_set);
+        words.extend(switches.map(|(option, _)| option.to_owned()));
+        words.push("--apply".to_owned());
+        words
+    }
+}

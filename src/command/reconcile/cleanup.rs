@@ -1,6 +1,7 @@
 //! The removal of the leftovers of a mode.
 
 use super::args::ReconcileArgs;
+use super::plan::applying;
 use crate::command::shared::READABLE;
 use crate::command::shared::apply_on_nodes;
 use crate::command::shared::apply_on_nodes::Planned;
@@ -25,7 +26,9 @@ pub(super) async fn run(
     }
     let make = async || Ok(plan(session, mode, force).await?.1);
     let report = carry_out(session, io, &args.change, &goal(mode), &make).await?;
-    session.finish(io, &verified(report, make).await)
+    let mut report = verified(report, make).await;
+    report.next = Some(applying(session, args));
+    session.finish(io, &report)
 }
 
 fn goal(mode: Mode) -> String {

@@ -3,7 +3,7 @@
 use super::args::ReconcileArgs;
 use super::cleanup;
 use super::follow;
-use super::plan::{Scope, goal, plan};
+use super::plan::{Scope, applying, goal, plan};
 use crate::cli::change::Part;
 use crate::command::shared::apply_on_nodes;
 use crate::command::shared::apply_on_nodes::Planned;
@@ -36,6 +36,7 @@ pub(in crate::command) async fn run(
     let make = async || plan(session, &Scope::of(args), mode).await;
     let report = carry_out(session, io, &args.change, &goal(mode), &make).await?;
     let mut report = verified(report, make).await;
+    report.next = Some(applying(session, args));
     if report.is_done() && !args.part.contains(&Part::Conntrack) {
         report.notes.push(CONNECTIONS.to_owned());
     }

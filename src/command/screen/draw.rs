@@ -51,6 +51,7 @@ impl Look {
             _ if state.is_help => "keys".to_owned(),
             (Some(_), _) => "choose a node".to_owned(),
             (None, Some(shown)) => shown.topic.title(),
+            (None, None) if !state.table.is_read() => String::new(),
             (None, None) => state.table.count(),
         };
         let mut titles = wrap(&self.plain(&title), frame.area().width.into());
@@ -137,6 +138,9 @@ impl Look {
 
     fn list(self, state: &State, frame: &mut Frame<'_>, area: Rect) {
         let listed = state.listed();
+        if !state.table.is_read() {
+            return;
+        }
         if state.table.is_unknown() {
             let notes = state.table.notes.iter();
             let lines = notes.flat_map(|note| wrap(&self.plain(note), area.width.into()));
@@ -441,7 +445,12 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("no Services"), "{text}");
-        state.show_table(Table::default());
+        state.show_table(Table::new(
+            "this node, now".to_owned(),
+            &[],
+            Vec::new(),
+            None,
+        ));
         let text = drawn(&mut state, LOOK, (60, 10));
         assert!(text.contains("no Services"), "{text}");
     }

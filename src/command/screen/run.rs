@@ -383,8 +383,14 @@ async fn page(session: &Session, topic: &Topic, style: Style) -> Result<String, 
             Ok(page.into_text())
         }
         Topic::Plan => {
+            // The page scrolls, and has no option that shows more.
+            let mut plan = Page::new(Style {
+                wide: true,
+                ..style
+            });
+            reconcile::proposed(session).await?.page(&mut plan);
             let mut page = Page::new(style);
-            reconcile::proposed(session).await?.page(&mut page);
+            page.append(&plan);
             let asked = Asked::everything(session)?;
             let report = examine_node(session, &asked).await?;
             report.beside_the_plan(&mut page);

@@ -41,6 +41,11 @@ impl Table {
         }
     }
 
+    /// Returns whether a node was read.
+    pub(super) const fn is_read(&self) -> bool {
+        !self.head.is_empty()
+    }
+
     /// Returns whether Services may exist that are not listed: none is, and something was not read.
     pub(super) fn is_unknown(&self) -> bool {
         self.lines.is_empty() && !self.notes.is_empty()

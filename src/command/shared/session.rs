@@ -553,6 +553,11 @@ fn valid(name: &str) -> Result<(), Failure> {
         _ if name.contains(['/', '\\']) && Path::new(name).exists() => {
             format!("to read a bundle, type `--from {name}`")
         }
+        _ if name.contains('/') => {
+            format!(
+                "a node has no namespace; `kpx why {name}` explains why a Service does not work"
+            )
+        }
         _ => "`--node` takes the name of one Node; `kubectl get nodes` lists them".to_owned(),
     };
     Err(Failure::usage(format!("{name:?} is not the name of a node")).with_hint(hint))

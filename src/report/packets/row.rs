@@ -181,7 +181,7 @@ fn cause(is: &[Outcome], should: &[Outcome]) -> Option<RuleRow> {
             table: hop.table.clone(),
             chain: hop.chain.clone(),
             rule: match (&hop.effect, hop.rule.as_str()) {
-                (Effect::Balance { server, .. } | Effect::NoServer { server }, _) => {
+                (Effect::Balance { server, .. } | Effect::NoServer { server, .. }, _) => {
                     format!("virtual server {server}")
                 }
                 (_, "") => "the policy of the chain".to_owned(),

@@ -4,7 +4,8 @@ use super::branch::Branch;
 use super::hop::{Hook, Outcome, Verdict};
 
 /// Why the end of a translated packet is unknown after a rule that gives it a zone that is not known.
-const ZONES: &str = "kpx does not follow which one, and replies of another zone are not translated back";
+const ZONES: &str =
+    "kpx does not follow which one, and replies of another zone are not translated back";
 
 /// A packet that got through its last hook.
 pub(super) fn arrived(branch: Branch, hook: Hook) -> Outcome {

@@ -188,6 +188,8 @@ pub enum Effect {
     NoServer {
         /// The virtual server, as `PROTO ADDRESS:PORT`.
         server: String,
+        /// The number of its real servers, all of weight 0.
+        idle: usize,
     },
     /// kube-proxy's process opens a connection to an endpoint, the next one in turn.
     Relay {

@@ -49,7 +49,7 @@ pub(crate) use iptables::{fits_state, tells_data};
 pub use ipvs::choose;
 pub use notes::{Tracked, end_tracked, knows_endpoints, notes, tracked, unread};
 pub(crate) use packet::SENT_TTL;
-pub use packet::{Carried, Entry, Flow, Follow, Further, Reply};
+pub use packet::{Carried, Entry, Flow, Follow, Further, OriginalTuple, Reply};
 pub(crate) use rule::own_policies;
 pub use rule::{Accepted, PODS, Rule};
 pub use stage::base_chains;

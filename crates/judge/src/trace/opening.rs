@@ -105,14 +105,14 @@ pub(super) fn counted(packet: &Packet, bytes: bool) -> Option<Values> {
     } else {
         OPENING_PACKETS
     };
-    (packet.opens || packet.reply || !packet.established).then_some(values)
+    (packet.opens || packet.is_reply() || !packet.established).then_some(values)
 }
 
 /// Returns the user of the program that sends `packet`. A client on the node is a program of root, as the kubelet and the container
 /// runtime are. `None` for a server, and in the network of a pod.
 pub(super) fn user(packet: &Packet, router: &Router<'_>) -> Option<u64> {
     let is_of_node = router.node.services().is_ok();
-    (packet.input == Link::None && !packet.reply && is_of_node).then_some(0)
+    (packet.input == Link::None && !packet.is_reply() && is_of_node).then_some(0)
 }
 
 /// Returns whether the helper called `name` may follow the connection.

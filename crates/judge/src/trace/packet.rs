@@ -99,6 +99,17 @@ pub(crate) const NDP: RangeInclusive<u16> = 133..=137;
 /// The lowest port that Linux, and the systems of other clients, give to a client that asks for none.
 pub(crate) const FIRST_EPHEMERAL: u16 = 32_768;
 
+/// The addresses and the port of a connection as its client sent the first packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct OriginalTuple {
+    /// The client.
+    pub source: IpAddr,
+    /// The address that it sent to.
+    pub destination: IpAddr,
+    /// The port that it sent to.
+    pub port: u16,
+}
+
 /// A reply on its way back.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Reply {
@@ -106,6 +117,8 @@ pub struct Reply {
     pub flow: Flow,
     /// The port that it is sent from.
     pub from: u16,
+    /// What it answers.
+    pub original: OriginalTuple,
     /// The client to which nat translates it back, if the first packet had another source when it left.
     pub back: Option<IpAddr>,
     /// Whether nat changed the first packet, so that it has to translate the reply.
@@ -201,8 +214,8 @@ pub(crate) struct Packet {
     pub(crate) established: bool,
     /// Whether it opens the connection: the first packet, or the first reply.
     pub(crate) opens: bool,
-    /// Whether it goes from the server to the client.
-    pub(crate) reply: bool,
+    /// What it answers, if it goes from the server to the client.
+    pub(crate) answers: Option<OriginalTuple>,
     /// Whether nat decided on the destination, and on the source: once per connection.
     pub(crate) bound: [bool; 2],
     /// The virtual server that accepted it: protocol, address, port.
@@ -312,7 +325,7 @@ impl Packet {
             written: flow.carried.written.clone(),
             established: flow.established,
             opens: !flow.established,
-            reply: false,
+            answers: None,
             bound: [false; 2],
             virtual_server: None,
             original: (flow.destination, flow.port),
@@ -410,7 +423,7 @@ impl Packet {
 
     /// Returns its TCP flags, bit by bit as in the header.
     pub(crate) const fn tcp_flags(&self) -> u8 {
-        tcp_flags(self.opens, self.reply)
+        tcp_flags(self.opens, self.is_reply())
     }
 
     /// Returns its type of ICMP: a ping, its answer, or a message between neighbours.
@@ -418,7 +431,7 @@ impl Packet {
         if is_ndp(self.proto, self.port) {
             return u8::try_from(self.port).unwrap_or_default();
         }
-        match (self.is(Proto::Icmp), self.reply) {
+        match (self.is(Proto::Icmp), self.is_reply()) {
             (true, false) => 8,
             (true, true) => 0,
             (false, false) => 128,
@@ -465,14 +478,42 @@ impl Packet {
             .any(|proto| self.is(proto))
     }
 
-    /// Returns the address it was sent to.
-    pub(crate) fn original_destination(&self) -> Asked<'_, IpAddr> {
-        self.asked(self.original.0, Field::Destination, true)
+    /// Returns whether it goes from the server to the client.
+    pub(crate) const fn is_reply(&self) -> bool {
+        self.answers.is_some()
     }
 
-    /// Returns the port it was sent to.
+    /// Returns what it answers, which a rule asks for.
+    fn answered(&self) -> Option<OriginalTuple> {
+        let asked = self.answers?;
+        if let Some(seen) = &self.seen {
+            seen.ask_original();
+        }
+        Some(asked)
+    }
+
+    /// Returns the address that the client sent to.
+    pub(crate) fn original_destination(&self) -> Asked<'_, IpAddr> {
+        match self.answered() {
+            Some(first) => Asked::new(first.destination, None),
+            None => self.asked(self.original.0, Field::Destination, true),
+        }
+    }
+
+    /// Returns the port that the client sent to.
     pub(crate) fn original_port(&self) -> Asked<'_, u16> {
-        self.asked(self.original.1, Field::Port, true)
+        match self.answered() {
+            Some(first) => Asked::new(first.port, None),
+            None => self.asked(self.original.1, Field::Port, true),
+        }
+    }
+
+    /// Returns the address of the client.
+    pub(crate) fn client(&self) -> Asked<'_, IpAddr> {
+        match self.answered() {
+            Some(first) => Asked::new(first.source, None),
+            None => self.original_source(),
+        }
     }
 
     /// Returns the address it was sent from.

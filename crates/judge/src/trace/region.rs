@@ -3,7 +3,7 @@
 //! A walk asks about fields of the packet: is the destination in this prefix, is the port this one? Each answer holds for more
 //! packets than the one that is walked. Where a walk records them, they bound a region: every packet in it takes the same way.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -268,21 +268,38 @@ impl Region {
 
 /// The questions of a walk about its packet, as the region of all packets with the same answers.
 #[derive(Debug)]
-pub(crate) struct Seen(RefCell<Region>);
+pub(crate) struct Seen {
+    region: RefCell<Region>,
+    /// Whether the packet is a reply, and a rule asked what it answers.
+    is_original_asked: Cell<bool>,
+}
 
 impl Seen {
     /// Returns a record for packets of `region`.
     pub(crate) const fn new(region: Region) -> Self {
-        Self(RefCell::new(region))
+        Self {
+            region: RefCell::new(region),
+            is_original_asked: Cell::new(false),
+        }
     }
 
     pub(crate) fn region(&self) -> Region {
-        self.0.borrow().clone()
+        self.region.borrow().clone()
+    }
+
+    /// Records that a rule asks what a reply answers.
+    pub(crate) fn ask_original(&self) {
+        self.is_original_asked.set(true);
+    }
+
+    /// Returns whether a rule asked what a reply answers.
+    pub(crate) const fn is_original_asked(&self) -> bool {
+        self.is_original_asked.get()
     }
 
     /// Keeps the marks that share `bits` with `mark`.
     pub(crate) fn keep_marks(&self, mark: u32, bits: u32) {
-        let mut region = self.0.borrow_mut();
+        let mut region = self.region.borrow_mut();
         let marks = region.of_mut(Field::Mark);
         if let [(one, same)] = marks.0.as_slice()
             && one == same
@@ -391,7 +408,7 @@ impl<'p, T: Coordinate> Asked<'p, T> {
         let at = self.value.number();
         let found = values.around(at);
         if let Some((seen, field)) = self.of {
-            let mut region = seen.0.borrow_mut();
+            let mut region = seen.region.borrow_mut();
             let now = region.of_mut(field);
             match (found, now.0.as_slice()) {
                 // Most often, an earlier answer says more.
@@ -406,7 +423,7 @@ impl<'p, T: Coordinate> Asked<'p, T> {
 
     fn note(self, first: u128, last: u128, inside: bool) {
         let Some((seen, field)) = self.of else { return };
-        let mut region = seen.0.borrow_mut();
+        let mut region = seen.region.borrow_mut();
         let now = region.of_mut(field);
         if let [(low, high)] = now.0.as_slice()
             && low == high
@@ -521,7 +538,7 @@ mod tests {
         {
             for at in bit_numbers(now) {
                 let seen = Seen::new(Region::default());
-                *seen.0.borrow_mut().of_mut(Field::Port) = set(now);
+                *seen.region.borrow_mut().of_mut(Field::Port) = set(now);
                 let asked = Asked::new(u16::try_from(at).unwrap(), Some((&seen, Field::Port)));
                 let found = asked.within(&set(values));
                 assert_eq!(found, values & (1 << at) != 0);

@@ -236,7 +236,7 @@ impl<'a> Router<'a> {
 
     /// Returns whether a copy of `packet` that goes as `words` say reaches another Node, which serves its destination as well.
     pub(crate) fn copies(&self, packet: &Packet, words: &str) -> bool {
-        !packet.dnat && !packet.reply && self.names_other_node(words)
+        !packet.dnat && !packet.is_reply() && self.names_other_node(words)
     }
 
     /// Returns whether a routing policy rule asks for the packet's type of service.
@@ -294,6 +294,15 @@ impl<'a> Router<'a> {
             Best::Route(route, _) if matches!(route.kind.as_str(), "unicast" | "") => Some(route),
             Best::Route(..) | Best::Rule(_) | Best::None => None,
         })
+    }
+
+    /// Returns the route that rejects a packet.
+    pub(crate) fn rejecting(&self, lookup: Lookup<'_>) -> Option<&'a Route> {
+        let routes = &self.node.routes().ok()?.all;
+        match self.best(routes, lookup) {
+            Best::Route(route, _) if is_rejecting(route) => Some(route),
+            Best::Route(..) | Best::Rule(_) | Best::None => None,
+        }
     }
 
     fn best(&self, routes: &'a [Route], lookup: Lookup<'_>) -> Best<'a> {
@@ -556,4 +565,12 @@ fn default_rules(family: Family) -> Vec<PolicyRule> {
             ..PolicyRule::main(family)
         })
         .to_vec()
+}
+
+/// Returns whether packets end at `route`.
+pub(crate) fn is_rejecting(route: &Route) -> bool {
+    matches!(
+        route.kind.as_str(),
+        "blackhole" | "unreachable" | "prohibit"
+    )
 }

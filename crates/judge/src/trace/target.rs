@@ -34,6 +34,9 @@ pub enum TargetError {
         "{0:?} is not a target: IP:PORT, [IP6]:PORT, NAMESPACE/SERVICE[:PORT], a cluster DNS name with :PORT, or nodeport:N"
     )]
     Form(String),
+    /// The DNS name of a pod.
+    #[error("{0:?} is the DNS name of a pod: `kpx resolve` gives its address, which is a target")]
+    OfPod(String),
     /// The number of a port does not exist.
     #[error("{0:?} is not a target: port {1} is not a number from 1 to 65535")]
     Port(String, String),
@@ -121,6 +124,7 @@ impl Target {
                     port,
                 })
             }
+            _ if host.split('.').nth(3) == Some("svc") => Err(TargetError::OfPod(host.to_owned())),
             _ => Err(form()),
         }
     }
@@ -325,6 +329,9 @@ mod tests {
             Ok(service(Some("80")))
         );
         assert_eq!(Target::parse("web.default:80"), Ok(service(Some("80"))));
+        let of_pod = "db-0.web.default.svc.cluster.local";
+        let error = TargetError::OfPod(of_pod.to_owned());
+        assert_eq!(Target::parse(of_pod), Err(error));
         assert_eq!(Target::parse("nodeport:30080"), Ok(Target::NodePort(30080)));
         for bad in [
             "",

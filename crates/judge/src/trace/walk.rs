@@ -114,7 +114,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             branch.packet.translated = reply.translated;
             branch.packet.established = true;
             branch.packet.opens = !reply.later;
-            branch.packet.reply = true;
+            branch.packet.answers = Some(reply.original);
             branch.packet.bound = [true; 2];
             self.by_link((branch, phase))
         });
@@ -299,7 +299,8 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             Stage::Conntrack => {
                 // No connection begins with such a packet of TCP; another one begins a new one.
                 let is_other = branch.packet.is_in_other_zone();
-                let is_invalid = is_other && branch.packet.reply && branch.packet.is(Proto::Tcp);
+                let is_invalid =
+                    is_other && branch.packet.is_reply() && branch.packet.is(Proto::Tcp);
                 branch.packet.seen_by_conntrack = !is_invalid;
                 Ok(smallvec![(branch, End::Accept)])
             }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::hop::Outcome;
-use super::packet::{Flow, Further, Reply};
+use super::packet::{Flow, Further, OriginalTuple, Reply};
 use super::region::{Region, Seen};
 use super::route::Router;
 use super::walk::Follows;
@@ -162,13 +162,17 @@ impl<'n> Kept<'n> {
         answered.unwrap_or_default()
     }
 
-    /// Returns the region of all packets that arrive as the reply does, with its outcomes, if the reply arrives under every
-    /// unknown condition.
-    pub(crate) fn replies_arrive(&self, reply: &Reply) -> Option<(Region, Vec<Outcome>)> {
+    /// Returns the region of all packets that arrive as the reply does, what they answer if a rule asks for it, and its outcomes, if the
+    /// reply arrives under every unknown condition.
+    pub(crate) fn replies_arrive(
+        &self,
+        reply: &Reply,
+    ) -> Option<(Region, Option<OriginalTuple>, Vec<Outcome>)> {
         let seen = Rc::new(Seen::new(Region::whole()));
         let follows = Follows::Questions(Rc::clone(&seen));
         let outcomes = self.with(|walker| walker.answer(reply, follows)).ok()?;
         let all_arrive = outcomes.iter().all(|outcome| outcome.verdict.arrives());
-        all_arrive.then(|| (seen.region(), outcomes))
+        let original = seen.is_original_asked().then_some(reply.original);
+        all_arrive.then(|| (seen.region(), original, outcomes))
     }
 }

@@ -7,6 +7,7 @@ use super::hop::{Effect, Hop, Outcome, Subsystem, Verdict};
 use super::{ttl, userspace};
 use kpx_node::owner::chain_owner::{self, Maker};
 use kpx_node::owner::{Endpoint, EndpointState, Owner, Owners, Port};
+use kpx_node::words::number_of;
 
 /// Returns why `outcome` ended as it did; `service` is the Service port it was sent to.
 pub fn why(outcome: &Outcome, service: Option<&Port>) -> String {
@@ -23,7 +24,10 @@ pub fn why(outcome: &Outcome, service: Option<&Port>) -> String {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Refusal {
     /// The virtual server has no real server that accepts connections.
-    NoRealServer,
+    NoRealServer {
+        /// The number of its real servers, all of weight 0.
+        idle: usize,
+    },
     /// The source is outside `loadBalancerSourceRanges`.
     SourceRanges,
     /// The Service has no endpoints.
@@ -65,8 +69,8 @@ pub(crate) fn refusal(outcome: &Outcome, hop: &Hop) -> Option<Refusal> {
     if hop.subsystem == Subsystem::Process {
         return userspace::is_closed(hop).then_some(Refusal::NoEndpoints);
     }
-    if let Effect::NoServer { .. } = hop.effect {
-        return Some(Refusal::NoRealServer);
+    if let Effect::NoServer { idle, .. } = hop.effect {
+        return Some(Refusal::NoRealServer { idle });
     }
     let ranges = match hop.subsystem {
         Subsystem::Nftables => nft && chain.starts_with("firewall-"),
@@ -128,7 +132,7 @@ fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<Strin
     let comment = comment(&hop.rule).filter(|_| !is_nft(hop));
     let sentence = |what: &str| comment.map_or_else(|| format!("{name} {what}"), str::to_owned);
     Some(match refusal(outcome, hop) {
-        Some(Refusal::NoRealServer) => no_server(&name, service),
+        Some(Refusal::NoRealServer { idle }) => no_server(&name, service, idle),
         Some(Refusal::SourceRanges) => {
             format!("the source is outside loadBalancerSourceRanges of {name}")
         }
@@ -176,13 +180,20 @@ fn has_target(port: &Port, outcome: &Outcome) -> bool {
 }
 
 /// Returns why the virtual server of `name` has no real server that accepts connections.
-fn no_server(name: &str, service: Option<&Port>) -> String {
+fn no_server(name: &str, service: Option<&Port>, idle: usize) -> String {
     let ready = |e: &&Endpoint| e.state == Some(EndpointState::Ready);
     let mut ready = service
         .iter()
         .flat_map(|port| &port.endpoints)
         .filter(ready);
     let first = ready.next();
+    if first.is_some() && idle > 0 {
+        return format!(
+            "the {} of its virtual server {} weight 0: none takes new connections",
+            number_of(idle, "real server"),
+            if idle == 1 { "has" } else { "have" }
+        );
+    }
     let here =
         first.is_none_or(|e| e.local != Some(false)) || ready.any(|e| e.local != Some(false));
     if first.is_some() && !here {

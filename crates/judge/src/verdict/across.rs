@@ -19,7 +19,7 @@ use super::judge::{Judge, Question};
 use super::listeners::hung;
 use super::place::Holder;
 use super::single::{Signs, signs_inside};
-use super::{By, Fate, Fault, Missing, Obstacle, TunnelState, Verdict, Way, Which, WrongMac};
+use super::{By, Fate, Fault, Missing, Obstacle, TunnelState, Verdict, Way, Which};
 use crate::trace::{self, Carried, Entry, Flow, Further, Kept, Outcome, Reply, World};
 use kpx_node::evidence::Evidence;
 use kpx_node::net::{Cidr, Family, Proto};
@@ -99,6 +99,8 @@ pub(super) struct Leaving<'q> {
 pub(crate) trait Witnesses: fmt::Debug {
     /// Returns whether a node other than `name` has a route to `pods` by one of `addrs`.
     fn lead_there(&self, name: &str, pods: &[Cidr], addrs: &[IpAddr]) -> bool;
+    /// Returns the destination of a route of any node to `pod` by one of `addrs`.
+    fn range_of(&self, pod: IpAddr, addrs: &[IpAddr]) -> Option<Cidr>;
     /// Returns the link of the node `name` that has `address`, and its MAC address.
     fn link_with(&self, name: &str, address: IpAddr) -> Option<(&str, &str)>;
     /// Returns the rule of the node `name` that certainly drops the ARP messages between its `address` and the neighbour `there`.
@@ -121,6 +123,17 @@ impl Witnesses for Others<'_> {
         };
         let mut all = routes.flat_map(|all| &all.all);
         all.any(leads_there)
+    }
+
+    fn range_of(&self, pod: IpAddr, addrs: &[IpAddr]) -> Option<Cidr> {
+        let read = self.0.nodes.values().flatten();
+        let routes = read.filter_map(|node| node.routes().ok());
+        let mut all = routes.flat_map(|all| &all.all);
+        let leads_there = |route: &&Route| {
+            let by_node = route.gateway.is_some_and(|by| addrs.contains(&by));
+            by_node && route.destination.prefix > 0 && route.destination.contains(pod)
+        };
+        all.find(leads_there).map(|route| route.destination)
     }
 
     fn link_with(&self, name: &str, address: IpAddr) -> Option<(&str, &str)> {
@@ -189,14 +202,12 @@ pub struct Arrival {
 }
 
 /// What both ends of a VXLAN tunnel must share.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Vxlan {
     /// The UDP port to which it sends, and at which it receives.
     port: Option<u16>,
     /// The network.
     vni: Option<u64>,
-    /// The MAC address to which it sends, or which it has.
-    mac: Option<String>,
 }
 
 /// Walks packets and replies through one node.
@@ -420,7 +431,7 @@ impl Judge<'_> {
             from: name.as_deref(),
             to: &to,
             passed: passed + 1,
-            tunnel: self.tunnel_of(outcome),
+            tunnel: outcome.leaves_by().and_then(|link| self.vxlan(link)),
         };
         let Some(onward) = beyond.follow(leaving) else {
             return Way::of(here, None);
@@ -565,40 +576,16 @@ impl Judge<'_> {
     fn vxlan(&self, link: &str) -> Option<Vxlan> {
         let links = &self.node.links().ok()?.all;
         let link = links.iter().find(|own| own.name == link)?;
-        (link.kind == "vxlan").then(|| Vxlan {
+        (link.kind == "vxlan").then_some(Vxlan {
             port: link.tunnel_port,
             vni: link.vni,
-            mac: link.mac.clone(),
-        })
-    }
-
-    /// Returns the VXLAN tunnel by which a packet leaves, with the MAC address of its other end.
-    fn tunnel_of(&self, outcome: &Outcome) -> Option<Vxlan> {
-        let out = outcome.leaves_by()?;
-        let next = outcome.gateway.unwrap_or(outcome.destination.0);
-        let neighbours = self.node.neighbour_table().ok();
-        let entry = neighbours.and_then(|all| all.on(next, out));
-        Some(Vxlan {
-            mac: entry.and_then(|entry| entry.mac.clone()),
-            ..self.vxlan(out)?
         })
     }
 
     /// Returns the fault of a packet that comes by a tunnel whose ends have different UDP ports or networks.
     fn other_end(&self, arrival: &Arrival, outcome: &Outcome) -> Option<Fault> {
         let link = arrival.link.as_ref()?;
-        let (own, other) = (self.vxlan(link)?, arrival.tunnel.as_ref()?);
-        if let (Some(has), Some(sent)) = (&own.mac, &other.mac)
-            && !has.eq_ignore_ascii_case(sent)
-        {
-            return Some(Fault::Obstacle(Box::new(Obstacle::TunnelMac {
-                node: arrival.from.clone().unwrap_or_default(),
-                link: link.clone(),
-                announced: has.clone(),
-                used: sent.clone(),
-                wrong: WrongMac::Sent,
-            })));
-        }
+        let (own, other) = (self.vxlan(link)?, arrival.tunnel?);
         let state = match (own.port.zip(other.port), own.vni.zip(other.vni)) {
             (Some((own, other)), _) if own != other => TunnelState::OtherPort { own, other },
             (_, Some((own, other))) if own != other => TunnelState::OtherNetwork {

@@ -54,7 +54,7 @@ fn is_way_by_design(
             let hop = &outcome.hops[*hop];
             match refusal(outcome, hop) {
                 Some(Refusal::SourceRanges) => true,
-                Some(Refusal::NoLocalEndpoints | Refusal::NoRealServer) => {
+                Some(Refusal::NoLocalEndpoints | Refusal::NoRealServer { .. }) => {
                     is_local()
                         && !is_here()
                         && is_known()

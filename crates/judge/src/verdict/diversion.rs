@@ -8,7 +8,7 @@ use super::detour::leads_to_silence;
 use super::judge::Judge;
 use super::place::ranges_of_all_pods;
 use crate::trace::region::{Asked, AskedMark};
-use crate::trace::route::{Decision, Lookup, Router, Transport};
+use crate::trace::route::{Decision, Lookup, Router, Transport, is_rejecting};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::{PolicyRule, Route};
@@ -97,10 +97,8 @@ impl Diversion {
             }
         }
         for route in node.routes().into_iter().flat_map(|all| &all.all) {
-            if matches!(
-                route.kind.as_str(),
-                "blackhole" | "unreachable" | "prohibit"
-            ) && let Some(end) = end_in(route.destination)
+            if is_rejecting(route)
+                && let Some(end) = end_in(route.destination)
             {
                 let words = format!("the {} route to {}", route.kind, route.destination);
                 let words = match route.table.as_str() {

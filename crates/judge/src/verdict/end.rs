@@ -559,6 +559,18 @@ impl Judge<'_> {
         if outcome.as_sent.destination && own.is_some_and(is_node_local_dns) {
             return None;
         }
+        // Load balancers ask kube-proxy itself whether this node has endpoints.
+        let mut services = self.node.services().into_iter().flatten();
+        let is_health =
+            services.any(|service| service.spec.health_check_node_port == Some(at.port()));
+        if is_health
+            && socket
+                .processes
+                .iter()
+                .any(|process| process.name == "kube-proxy")
+        {
+            return None;
+        }
         // If no Service is asked for, the program is the end that the translation leads to.
         let is_service = question.port.is_some()
             || [at.ip(), question.flow.destination]

@@ -554,7 +554,12 @@ impl Judge<'_> {
 
     /// Returns why packets to `pod`, one of this node, leave by another link than its own, if no route leads there by that.
     pub(super) fn unrouted(&self, pod: IpAddr) -> Option<Obstacle> {
-        let route = self.router.found(Lookup::to(Asked::new(pod, None))).ok()?;
+        let lookup = Lookup::to(Asked::new(pod, None));
+        // A route that rejects packets is the fault itself.
+        if self.router.rejecting(lookup).is_some() {
+            return None;
+        }
+        let route = self.router.found(lookup).ok()?;
         let devices = route.map_or_else(Vec::new, Route::devices);
         let home = self.router.home(Asked::new(pod, None), &devices)?;
         let why = self.led_astray(pod, home, route);

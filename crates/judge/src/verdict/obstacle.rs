@@ -301,6 +301,8 @@ pub enum Obstacle {
         reason: String,
         /// The rule of other software that ends them.
         by: Option<Box<By>>,
+        /// The route that rejects them.
+        route: Option<Box<Route>>,
     },
     /// The time to live of packets ends before the last hop.
     Ttl {

@@ -280,9 +280,9 @@ impl Judge<'_> {
         let by = peers.address(name, Family::of(addr))?;
         let mut ranges = peers.by_name.get(name)?.ranges.iter();
         let is_shared = matches!(odd.why, Odd::Shared { .. });
-        let range = ranges
-            .find(|range| !is_shared && range.contains(addr))
-            .copied();
+        let of_peer = ranges.find(|range| range.contains(addr)).copied();
+        let of_others = || self.others.as_ref()?.range_of(addr, &[by]);
+        let range = of_peer.or_else(of_others).filter(|_| !is_shared);
         let (link, _) = self.way_to(by)?;
         Some(Fault::Unknown(Missing::PodRoute {
             address,
@@ -336,7 +336,7 @@ impl Judge<'_> {
     }
 
     /// Returns whether only a default route leads to `addr`.
-    fn goes_by_default(&self, addr: IpAddr) -> bool {
+    pub(super) fn goes_by_default(&self, addr: IpAddr) -> bool {
         let route = self.router.found(Lookup::to(Asked::new(addr, None)));
         let route = route.ok().flatten();
         route.is_some_and(|route| route.destination.prefix == 0)

@@ -17,7 +17,8 @@ use super::{
 use crate::trace::region::Region;
 use crate::trace::why::decisive;
 use crate::trace::{
-    self, Carried, Effect, Entry, Flow, Follow, Further, Hop, Kept, Need, Outcome, Reply, World,
+    self, Carried, Effect, Entry, Flow, Follow, Further, Hop, Kept, Need, OriginalTuple, Outcome,
+    Reply, World,
 };
 use kpx_node::backend::Mode;
 use kpx_node::net::{Family, Proto};
@@ -31,6 +32,9 @@ const MOST_REGIONS: usize = 32;
 /// whether they are later ones, and their marks.
 type Key = (Entry, u16, Option<IpAddr>, bool, bool, Carried);
 
+/// Replies that meet the same answers: their packets, and what they answer if a rule asks for it.
+type Alike = (Region, Option<OriginalTuple>);
+
 /// Marks that packets leave on their connection.
 pub(super) type Marks = BTreeSet<u32>;
 
@@ -38,7 +42,7 @@ pub(super) type Marks = BTreeSet<u32>;
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     /// The replies that arrive.
-    arrive: VecDeque<(Key, Region, Marks)>,
+    arrive: VecDeque<(Key, Alike, Marks)>,
     /// The packets that were followed beforehand, where rules are read in parts or changed.
     followed: Option<Vec<(Further, Vec<Outcome>)>>,
     /// The last flow whose later packets were followed.
@@ -290,20 +294,24 @@ impl<'n> Judge<'n> {
             reply.flow.carried.clone(),
         );
         let mut arrive = known.arrive.iter().rev();
-        let is_it =
-            |(of, region, _): &&(Key, Region, Marks)| *of == key && region.contains(&reply.flow);
+        let is_it = |(of, (region, original), _): &&(Key, Alike, Marks)| {
+            let is_same = original.is_none_or(|original| original == reply.original);
+            is_same && *of == key && region.contains(&reply.flow)
+        };
         if let Some((.., marks)) = arrive.find(is_it) {
             return (Vec::new(), marks.clone());
         }
         let walks = self.back(Family::of(reply.flow.destination));
-        let Some((region, ends)) = walks.replies_arrive(reply) else {
+        let Some((region, original, ends)) = walks.replies_arrive(reply) else {
             return lost(walks.reply(reply).iter());
         };
         if known.arrive.len() == MOST_REGIONS {
             known.arrive.pop_front();
         }
         let marks = marks(ends.iter());
-        known.arrive.push_back((key, region, marks.clone()));
+        known
+            .arrive
+            .push_back((key, (region, original), marks.clone()));
         (Vec::new(), marks)
     }
 
@@ -499,6 +507,11 @@ pub(super) fn reply(
             established: true,
         },
         from: port,
+        original: OriginalTuple {
+            source: outcome.sent_from,
+            destination: question.flow.destination,
+            port: question.flow.port,
+        },
         back: (outcome.source != outcome.sent_from).then_some(outcome.sent_from),
         translated: is_nat && !(outcome.as_sent.destination && outcome.as_sent.port)
             || outcome.source != outcome.sent_from,

@@ -12,7 +12,7 @@ use super::judge::Judge;
 use super::ttl::FEW_HOPS;
 use crate::trace::own_policies;
 use crate::trace::region::Asked;
-use crate::trace::route::{Decision, Lookup};
+use crate::trace::route::{Decision, Lookup, is_rejecting};
 use crate::trace::sources::{Pods, Source};
 use kpx_node::backend::chain_owner::maker_of_chain;
 use kpx_node::backend::iptables::model::{Match, Target as Goal};
@@ -296,10 +296,7 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
             .for_each(|range| add(range, format!("to {does}")));
     }
     for route in node.routes().into_iter().flat_map(|routes| &routes.all) {
-        if matches!(
-            route.kind.as_str(),
-            "blackhole" | "unreachable" | "prohibit"
-        ) {
+        if is_rejecting(route) {
             add(&route.destination, format!("route {}", route.kind));
         }
     }

@@ -138,6 +138,10 @@ impl Judge<'_> {
                 incoming,
                 reason,
                 by: decisive(first).and_then(|hop| By::foreign(hop, family, self.node)),
+                route: (!incoming)
+                    .then(|| self.router.rejecting(Lookup::to(Asked::new(peer, None))))
+                    .flatten()
+                    .map(|route| Box::new(route.clone())),
             })))
         });
         let found = stopped.next();
@@ -242,8 +246,8 @@ impl Judge<'_> {
         (other.metadata.name != own.metadata.name).then_some((own, other))
     }
 
-    /// Returns the fault of a packet between pods of two nodes through flannel's VXLAN link, if one end of the link has another MAC
-    /// address than its Node announces: the receiver discards it.
+    /// Returns the fault of a packet between pods of two nodes through a VXLAN link, if it is sent to another MAC address than the other
+    /// end has, or one end of flannel's link has another than its Node announces: the receiver discards it.
     pub(super) fn other_tunnel_mac(
         &self,
         question: Question<'_>,
@@ -257,12 +261,18 @@ impl Judge<'_> {
             Decision::Out { device, .. } => device,
             _ => None,
         };
-        let came = (question.flow.entry == Entry::Outside && self.places.is_pod(back))
+        // The node's own packets have the address of its end of the tunnel, which is one of its pods' range.
+        let is_of_other = || {
+            self.places
+                .node_of_pod(back)
+                .is_some_and(|node| node.metadata.name != own.metadata.name)
+        };
+        let came = (question.flow.entry == Entry::Outside && is_of_other())
             .then(link_back)
             .flatten();
         let links = self.node.links().ok()?.all.iter();
         let of_name = |name: &str| links.clone().find(|link| link.name == name);
-        let is_vxlan = |link: &&Link| link.kind == "vxlan" && link.name.starts_with("flannel");
+        let is_vxlan = |link: &&Link| link.kind == "vxlan";
         let leaves = out.and_then(of_name).filter(is_vxlan);
         let comes = came.as_deref().and_then(of_name).filter(is_vxlan);
         let (link, far) = match (leaves, comes) {
@@ -270,7 +280,8 @@ impl Judge<'_> {
             (None, Some(link)) => (link, back),
             (None, None) => return None,
         };
-        let mac = |node: &Node| vtep_mac(node, Family::of(far), link);
+        let is_flannel = link.name.starts_with("flannel");
+        let mac = |node: &Node| vtep_mac(node, Family::of(far), link).filter(|_| is_flannel);
         let fault = |node: &Node, announced, used: &str, wrong| {
             Some(Fault::Obstacle(Box::new(Obstacle::TunnelMac {
                 node: node.metadata.name.clone(),
@@ -286,7 +297,8 @@ impl Judge<'_> {
             return fault(own, announced, used, WrongMac::Own);
         }
         let other = self.places.node_of_pod(far)?;
-        if let Some(fault) = self.other_network(other, link, outcome) {
+        let network = || self.other_network(other, link, outcome);
+        if let Some(fault) = is_flannel.then(network).flatten() {
             return Some(fault);
         }
         let next = match self.router.decide(Lookup::to(Asked::new(far, None))) {
@@ -294,7 +306,15 @@ impl Judge<'_> {
             _ => return None,
         };
         let entry = self.node.neighbour_table().ok()?.on(next, &link.name)?;
-        let used = entry.mac.as_deref().filter(|_| entry.permanent)?;
+        let used = entry.mac.as_deref()?;
+        let others = self.others.as_ref();
+        let has = others.and_then(|others| others.link_with(&other.metadata.name, next));
+        if let Some((_, has)) = has
+            && !has.eq_ignore_ascii_case(used)
+        {
+            return fault(other, has.to_owned(), used, WrongMac::Sent);
+        }
+        let used = Some(used).filter(|_| entry.permanent)?;
         let announced = mac(other)?;
         let own_mac = link.mac.as_deref();
         if own_mac.is_some_and(|mac| mac.eq_ignore_ascii_case(&announced)) {
@@ -343,19 +363,14 @@ impl Judge<'_> {
             return None;
         }
         let (own, other) = self.both_ends(outcome)?;
-        if let Some(fault) = self.bridge_as_tunnel_end(own, other) {
+        if let Some(fault) =
+            shared_end(own, other).or_else(|| self.bridge_as_tunnel_end(own, other))
+        {
             return Some(fault);
         }
         ANNOTATIONS.iter().find_map(|annotation| {
             let address = announced(other, annotation)?;
             let node = other.metadata.name.clone();
-            if Some(address) == announced(own, annotation) {
-                return Some(Fault::Obstacle(Box::new(Obstacle::SameTunnelEnd {
-                    node,
-                    address,
-                    annotation,
-                })));
-            }
             // A Node behind translation of addresses announces another one than its own, which its neighbours do not.
             let is_its = other
                 .status
@@ -484,6 +499,9 @@ impl Judge<'_> {
         if is_carried || route.destination.prefix > 0 {
             return None;
         }
+        if let Some(fault) = shared_end(own, other) {
+            return Some(fault);
+        }
         let made = || {
             let is_other = own.metadata.annotations.contains_key(BACKEND_TYPE);
             let mut all = links.iter();
@@ -597,6 +615,20 @@ fn carrier<'l>(out: &str, links: &'l [Link]) -> Option<&'l Link> {
     let of_switch = |link: &&Link| OF_SWITCH.iter().any(|name| link.name.starts_with(name));
     let mut all = links.iter().filter(of_switch);
     all.next().filter(|_| all.next().is_none())
+}
+
+/// Returns the fault of packets between pods of two Nodes that announce the same address for their tunnels.
+fn shared_end(own: &Node, other: &Node) -> Option<Fault> {
+    ANNOTATIONS.iter().find_map(|annotation| {
+        let address = announced(other, annotation)?;
+        (announced(own, annotation) == Some(address)).then(|| {
+            Fault::Obstacle(Box::new(Obstacle::SameTunnelEnd {
+                node: other.metadata.name.clone(),
+                address,
+                annotation,
+            }))
+        })
+    })
 }
 
 /// Returns whether only flannel or Calico makes such a link.

@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashSet};
 use super::judge::{Judge, Question};
 use super::{Fault, Missing};
 use crate::trace::Outcome;
-use kpx_node::net::Proto;
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::conntrack::Entry;
 
@@ -211,9 +211,24 @@ impl Judge<'_> {
             0 => String::new(),
             seconds => format!(", the last one {seconds} s before this was read,"),
         };
+        // Routers of clouds know the ranges of pods; of a network of one's own, they may not.
+        let is_next = |name| {
+            let by = self.peers().address(name, Family::of(at.ip()));
+            by.is_some_and(|by| self.is_next_to(by))
+        };
+        let is_odd = self.goes_by_default(at.ip())
+            && self
+                .peers()
+                .with_pod(at.ip())
+                .is_some_and(|(name, _)| is_next(name));
+        let way = if is_odd {
+            " (only the default route leads there, although its node is in a network of this one)"
+        } else {
+            ""
+        };
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "{} connections{whose} to {at}{when} {what} ({state} in the table of connection tracking), and nothing that kpx has \
-             read of this node stops them: look at the endpoint, its node and the network between",
+             read of this node stops them{way}: look at the endpoint, its node and the network between",
             count.connections
         ))))
     }

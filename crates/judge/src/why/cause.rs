@@ -75,6 +75,8 @@ pub enum Cause {
         port: String,
         /// Its ports.
         ports: Vec<String>,
+        /// Whether it is its healthCheckNodePort, where kube-proxy itself answers.
+        is_health: bool,
     },
     /// The port of a headless Service, which nothing translates to that of its pods.
     HeadlessPort {

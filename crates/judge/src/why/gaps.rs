@@ -48,15 +48,21 @@ pub(super) fn open(path: &Path) -> Option<String> {
         return None;
     }
     let faults = path.cell.verdict.faults();
-    let beyond = faults.iter().find_map(|fault| match fault.astray() {
-        Some(Missing::PodRoute { way, there, .. }) => Some(format!(
-            "whether the way by {way} leads to the pods of {}",
-            there.node
-        )),
+    let mut beyond = faults.iter().filter_map(|fault| match fault.astray() {
+        Some(Missing::PodRoute { way, there, .. }) => Some((way, &there.node)),
         _ => None,
     });
-    if beyond.is_some() {
-        return beyond;
+    if let Some((way, first)) = beyond.next() {
+        let mut nodes = vec![first.clone()];
+        for (_, node) in beyond.filter(|(other, _)| *other == way) {
+            if !nodes.contains(node) {
+                nodes.push(node.clone());
+            }
+        }
+        return Some(format!(
+            "whether the way by {way} leads to the pods of {}",
+            listed(&nodes)
+        ));
     }
     let whens = path.cell.outcomes.iter().flat_map(|outcome| &outcome.when);
     let mut orders = whens.filter_map(|when| match when {

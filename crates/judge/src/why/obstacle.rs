@@ -36,6 +36,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::ThirdNode { route, .. }
         | Obstacle::Detour { route, .. }
         | Obstacle::HiddenRoute { route, .. }
+        | Obstacle::Tunnel { route: Some(route), .. }
         | Obstacle::IntoTunnel { route, .. } => vec![Repair::RemoveRoute(route.clone())],
         Obstacle::RouteBack { route, .. } => route
             .iter()
@@ -145,7 +146,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::DeadNextHop { .. }
         // Failed neighbour entries stay failed in the snapshot.
         | Obstacle::Arp { .. }
-        | Obstacle::Tunnel { .. }
+        | Obstacle::Tunnel { route: None, .. }
         | Obstacle::Ended { .. }
         | Obstacle::TwoPods { .. }
         | Obstacle::Further { .. } => Vec::new(),

@@ -114,10 +114,27 @@ impl Look<'_> {
         };
         if let Some(at) = self.address(asked) {
             let blames = self.plain(at, proto_asked(asked), source, &name, &mut answer)?;
-            if !matches!(cause, Cause::NoPort { .. }) {
+            if !matches!(
+                cause,
+                Cause::NoPort {
+                    is_health: false,
+                    ..
+                }
+            ) {
                 self.add_causes(blames, &name, None, &mut answer);
             }
             unknown_ends(&mut answer);
+        }
+        if let Cause::NoPort {
+            is_health: true,
+            service,
+            port,
+            ..
+        } = &cause
+        {
+            answer.notes.push(format!("port {port} is the healthCheckNodePort of {service}: kube-proxy itself answers there"));
+            answer.settle_as(&name);
+            return Ok(answer);
         }
         // Rules that are left at the address say more.
         if answer.paths.iter().any(is_left) {

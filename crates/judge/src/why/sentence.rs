@@ -116,6 +116,7 @@ impl Cause {
                 service,
                 port,
                 ports,
+                ..
             } => format!("{service} has no port {port}; its ports: {}", listed(ports)),
             Self::HeadlessPort { port, targets } => format!(
                 "{subject} is headless: its name leads clients to the pods themselves, and nothing translates port {port} to their port {}",
@@ -221,7 +222,7 @@ impl Cause {
             } => {
                 let more = match more {
                     0 => String::new(),
-                    more => format!(" ({} more)", number_of(*more, "difference")),
+                    more => format!(" (and {})", number_of(*more, "more difference")),
                 };
                 let synced = synced.map_or_else(String::new, |time| {
                     format!("; kube-proxy's last sync was at {time}")

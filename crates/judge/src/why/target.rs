@@ -36,9 +36,9 @@ pub enum NotATarget {
         "{0:?} is not a target: NAMESPACE/SERVICE[:PORT], a cluster DNS name, an address with or without a port, or nodeport:N"
     )]
     Form(String),
-    /// The number of a port does not exist.
+    /// The number of a port does not exist, or it is the DNS name of a pod.
     #[error(transparent)]
-    Port(TargetError),
+    Known(TargetError),
 }
 
 impl Asked {
@@ -60,7 +60,9 @@ impl Asked {
                 name,
                 port,
             }),
-            Err(port @ TargetError::Port(..)) => Err(NotATarget::Port(port)),
+            Err(known @ (TargetError::Port(..) | TargetError::OfPod(_))) => {
+                Err(NotATarget::Known(known))
+            }
             Err(_) => Err(NotATarget::Form(text.to_owned())),
         }
     }
@@ -226,6 +228,12 @@ fn select<'s>(service: &'s Service, only: Option<Only>, word: &str) -> Result<Fo
         service: full(service),
         port: word.to_owned(),
         ports: ports.iter().map(port_in_words).collect(),
+        is_health: word.parse().ok()
+            == service
+                .spec
+                .health_check_node_port
+                .filter(|port| *port != 0)
+            && word.parse::<u16>().is_ok(),
     })
 }
 

@@ -164,6 +164,6 @@ fn passed(report: &DoctorReport, page: &mut Page) {
     let tick = page.paint(Tone::Good, "✓");
     let ticks: Vec<_> = passed.map(|name| format!("{tick} {name}")).collect();
     if !ticks.is_empty() {
-        page.para("  passed   ", &ticks.join("  "));
+        page.items("  passed   ", &ticks);
     }
 }

@@ -1,4 +1,4 @@
-//! Evidence on one line, a rule on two: a text that is too long keeps its decisive part.
+//! Evidence: a rule that is too long for two lines keeps its decisive part.
 
 use crate::render::{Page, dots};
 use kpx_judge::check::Proof;
@@ -6,7 +6,7 @@ use kpx_judge::check::Proof;
 /// The words of a match that a rule repeats or that only describe it.
 const COMMENT: &str = "-m comment --comment ";
 
-/// Adds `proof` behind `lead`, on one line; a rule may take two.
+/// Adds `proof` behind `lead`; a rule on at most two lines.
 pub(super) fn seen(lead: &str, proof: &Proof, page: &mut Page) {
     let style = page.style();
     let text = proof.to_string();
@@ -14,16 +14,14 @@ pub(super) fn seen(lead: &str, proof: &Proof, page: &mut Page) {
     if style.wide || length(&text) <= room {
         return page.line(&format!("{lead}{text}"));
     }
-    let dots = dots(style.ascii);
     let text = match proof {
         Proof::Rule { .. } | Proof::Difference { .. } => {
-            return page.para(lead, &rule(proof, &text, 2 * room, dots));
+            rule(proof, &text, 2 * room, dots(style.ascii))
         }
-        Proof::Setting { source, key, value } => setting(source, key, value, room, dots),
-        Proof::Log(line) => cut(message(line).as_str(), room, dots),
-        _ => cut(&text, room, dots),
+        Proof::Log(line) => message(line),
+        _ => text,
     };
-    page.line(&format!("{lead}{text}"));
+    page.para(lead, &text);
 }
 
 fn length(text: &str) -> usize {
@@ -127,19 +125,6 @@ fn is_match(word: &str) -> bool {
         )
 }
 
-/// Returns a setting: its value stays, the name is cut in the middle.
-fn setting(source: &str, key: &str, value: &str, room: usize, dots: &str) -> String {
-    let most = room.saturating_sub(length(source) + length(value) + 2 * ": ".len());
-    if most < 20 {
-        return cut(&format!("{source}: {key}: {value}"), room, dots);
-    }
-    let keep = most.saturating_sub(length(dots));
-    let (front, back) = (keep / 2, keep - keep / 2);
-    let first: String = key.chars().take(front).collect();
-    let last: String = key.chars().skip(length(key).saturating_sub(back)).collect();
-    format!("{source}: {first}{dots}{last}: {value}")
-}
-
 /// Returns a line of a log without the header of klog: severity, date, time, process and place.
 fn message(line: &str) -> String {
     match line.split_once("] ") {
@@ -216,11 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_setting_keeps_its_value_and_a_log_line_its_message() {
-        let name = "kubeproxy_iptables_localhost_nodeports_accepted_packets_total";
-        let text = setting("kube-proxy's metrics", name, "12", 72, "…");
-        assert_eq!(length(&text), 72);
-        assert!(text.ends_with("_packets_total: 12"), "{text}");
+    fn a_log_line_keeps_its_message() {
         let line = "kube-proxy.log: E1120 12:20:54.835169     141 run.go:72] \"command failed\" err=\"no ip_vs\"";
         assert_eq!(
             message(line),

@@ -135,7 +135,8 @@ pub(super) fn effect(hop: &HopRow, arrow: &str) -> String {
             let endpoint = SocketAddr::new(*address, *port);
             format!("the process serves {service} (round robin) {arrow} {endpoint}")
         }
-        Effect::NoServer { server } => format!("{server} has no real server"),
+        Effect::NoServer { server, idle: 0 } => format!("{server} has no real server"),
+        Effect::NoServer { server, .. } => format!("{server}: no real server takes connections"),
         Effect::ToHost => "to this host".to_owned(),
         Effect::Out { device, gateway } => {
             let device = device.as_deref().unwrap_or("an unknown link");

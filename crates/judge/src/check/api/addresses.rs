@@ -8,7 +8,7 @@ use crate::check::core::{
     service_proof,
 };
 use crate::check::{
-    Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
+    Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
     obstacle_fix,
 };
 use crate::verdict::{Obstacle, home_gone};
@@ -386,7 +386,14 @@ fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
         let evidence = names
             .iter()
             .map(|name| Proof::setting(format!("node {name}"), "InternalIP", addr.to_string()));
-        Finding::new(Severity::Error, addr, message).evidence(evidence)
+        let fix = Fix::on_node(
+            "Start each kubelet with --node-ip and the address by which other nodes reach it: one of these addresses, in one of \
+             these files.",
+            "ip -br address; grep -sn -e --node-ip /var/lib/kubelet/kubeadm-flags.env /etc/default/kubelet /etc/sysconfig/kubelet",
+        );
+        Finding::new(Severity::Error, addr, message)
+            .evidence(evidence)
+            .fix(fix)
     });
     Ok(findings.collect())
 }

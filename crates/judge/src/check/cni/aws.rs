@@ -27,7 +27,10 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Example::anywhere("kubectl -n kube-system get daemonset aws-node -o jsonpath='{..image}'"),
         Example::on_node("ip rule; ip route show table all | grep default"),
     ],
-    fix: Text::plain("Upgrade the VPC CNI to 1.23.0 or newer, or use the iptables mode."),
+    fix: Text::with(
+        "Upgrade the VPC CNI to 1.23.0 or newer, or use the iptables mode: {} lists what blocks it.",
+        &[Example::kpx(&["doctor", "--to", "iptables"])],
+    ),
     incidents: &[
         "aws/amazon-vpc-cni-k8s#3563",
         "bottlerocket-os/bottlerocket#4674: network policies",

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::check::core::{Collector, REPLACEMENT};
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{Gap, Item};
@@ -95,7 +95,7 @@ fn orphans(facts: &Facts<'_>) -> Verdict {
             Err(gap) => findings.note(gap.clone()),
         }
         if let Ok(bpf) = facts.node.bpf() {
-            findings.extend(doubled(bpf, of.proxy)?);
+            findings.extend(doubled(bpf, of.proxy, facts.node_name().as_deref())?);
         }
     }
     match findings.verdict() {
@@ -128,9 +128,12 @@ fn orphaned(facts: &Facts<'_>, of: &EbpfProxy) -> Finding {
         "kube-proxy serves beside them: these programs see connections before its rules do";
     finding
         .evidence([Proof::Note(beside.to_owned())])
-        .fix(format!(
-            "To let {proxy} serve Services, start its agent again. If it was removed, keep kube-proxy and remove these programs: \
-             drain and reboot the node, which removes programs and maps."
+        .fix(Fix::drain(
+            format!(
+                "To let {proxy} serve Services, start its agent again. If it was removed, drain and reboot the node: a reboot \
+                 removes programs and maps, and kube-proxy serves alone."
+            ),
+            facts.node_name().as_deref(),
         ))
 }
 
@@ -165,7 +168,7 @@ fn pinned(proxy: Proxy, pins: &[String]) -> Finding {
 }
 
 /// Returns the hooks at which two programs of one proxy run that were not loaded together.
-fn doubled(bpf: &Bpf, proxy: Proxy) -> Result<Vec<Finding>, Gap> {
+fn doubled(bpf: &Bpf, proxy: Proxy, here: Option<&str>) -> Result<Vec<Finding>, Gap> {
     let hooks: BTreeSet<&str> = bpf
         .cgroups()?
         .iter()
@@ -198,7 +201,10 @@ fn doubled(bpf: &Bpf, proxy: Proxy) -> Result<Vec<Finding>, Gap> {
         Finding::new(Severity::Error, about, message)
             .called(format!("{proxy} twice"))
             .evidence(seen)
-            .fix("Drain and reboot the node: a reboot removes the programs of the earlier agent."),
+            .fix(Fix::drain(
+                "Then reboot the node: that removes the programs of the earlier agent.",
+                here,
+            )),
     ])
 }
 

@@ -129,14 +129,16 @@ fn leftovers(facts: &Facts<'_>) -> Verdict {
         match (agent, others.next()) {
             // CN13 says so of programs.
             (Agent::Missing, _) => findings.extend((!attached).then(|| missing(of, left, &here))),
-            (Agent::Gone, Some(other)) => findings.push(finding(of, Some(other), left, attached)),
+            (Agent::Gone, Some(other)) => {
+                findings.push(finding(of, Some(other), left, attached, &here))
+            }
             // Jumps into chains that no agent updates, whichever plugin the node has.
             (Agent::Gone, None)
                 if running.is_empty()
                     && !left.rules.is_empty()
                     && proxy.is_some_and(|proxy| proxy.agent == Ok(false)) =>
             {
-                findings.push(finding(of, None, left, attached));
+                findings.push(finding(of, None, left, attached, &here));
             }
             (Agent::Runs, _) | (Agent::Gone, None) => {}
         }
@@ -232,8 +234,14 @@ fn missing(plugin: &Software, left: Left, here: &str) -> Finding {
         ))
 }
 
-/// Returns the finding on the leftovers of `plugin`, whose programs of eBPF may still be attached.
-fn finding(plugin: &Software, other: Option<&Software>, left: Left, attached: bool) -> Finding {
+/// Returns the finding on the leftovers of `plugin` on the node called `here`; its programs of eBPF may still be attached.
+fn finding(
+    plugin: &Software,
+    other: Option<&Software>,
+    left: Left,
+    attached: bool,
+    here: &str,
+) -> Finding {
     let name = plugin.name;
     let mut parts = Vec::new();
     if !left.rules.is_empty() {
@@ -269,10 +277,13 @@ fn finding(plugin: &Software, other: Option<&Software>, left: Left, attached: bo
         Severity::Error
     };
     let fix = if attached {
-        Fix::said(format!(
-            "Programs of {name} are attached, too, and redirect packets: drain and reboot the node, which removes them \
-             together with its rules."
-        ))
+        Fix::drain(
+            format!(
+                "Then reboot the node: that removes the programs of {name}, which are attached and redirect packets, together \
+                 with its rules."
+            ),
+            Some(here),
+        )
     } else {
         fix(plugin, &left)
     };

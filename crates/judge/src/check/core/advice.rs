@@ -171,6 +171,15 @@ impl Fix {
         Self::new(text, Advice::Anywhere(line.into()))
     }
 
+    /// Returns a fix that drains the node `name`, for a reboot. A person decides when.
+    pub fn drain(text: impl Into<Prose>, name: Option<&str>) -> Self {
+        let line = match name {
+            Some(name) => format!("kubectl drain {name} --ignore-daemonsets").into(),
+            None => Line::with("kubectl drain NODE --ignore-daemonsets", &["NODE"]),
+        };
+        Self::kubectl(text, line).to_decide()
+    }
+
     /// Returns the same fix for the node `name`, which is not the report's.
     #[must_use]
     pub fn at(mut self, name: &str) -> Self {

@@ -43,7 +43,7 @@ const READING: &[(&str, &[&str])] = &[
     ("ip6tables-legacy", &["-S", "-L"]),
     ("ip6tables-nft", &["-S", "-L"]),
     ("ipset", &["list", "save"]),
-    ("iptables", &["-S", "-L"]),
+    ("iptables", &["-S", "-L", "--version"]),
     ("iptables-legacy", &["-S", "-L"]),
     ("iptables-nft", &["-S", "-L"]),
     ("ipvsadm", &["-L", "-Ln", "-S", "-Sn"]),
@@ -149,6 +149,10 @@ fn kubectl_changes(words: &[&str]) -> bool {
         match *word {
             "-n" | "--namespace" | "--context" | "--kubeconfig" => drop(words.next()),
             option if option.starts_with('-') => {}
+            "exec" => {
+                let inner: Vec<&str> = words.copied().skip_while(|word| *word != "--").collect();
+                return inner.is_empty() || changes(&inner[1..]);
+            }
             verb => return !KUBECTL.contains(&verb),
         }
     }
@@ -170,6 +174,7 @@ mod tests {
             "kubectl -n shop get pods -l app=web",
             "kubectl get nodes -o yaml | grep flannel",
             "kubectl -n shop logs web -c app --previous",
+            "kubectl -n shop exec $(kubectl -n shop get pods -o name) -- iptables --version",
             "nft -a list chain ip filter forward",
             "iptables -t nat -S POSTROUTING",
             "ls /etc/cni/net.d; cat /etc/cni/net.d/*",
@@ -192,6 +197,8 @@ mod tests {
             "ip addr del 10.0.0.1/24 dev cni0 && ip route get 10.0.0.1",
             "kubectl -n shop delete pod get",
             "kubectl -n shop edit service web",
+            "kubectl -n shop exec web -- rm -r /data",
+            "kubectl -n shop exec -it web sh",
             "nft delete rule ip filter forward handle 7",
             "iptables -t nat -D POSTROUTING -s 10.0.0.0/8 -j SNAT",
             "sysctl -w net.ipv4.ip_forward=1",

@@ -321,6 +321,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             incoming,
             ..
         } => tunnel_fix(by, *carrier, *peer, *incoming),
+        Obstacle::Tunnel {
+            route: Some(route), ..
+        } => diversion_fix(route.removal(), route.daemon()),
         Obstacle::Tunnel { peer, .. } => Fix::on_node(
             "Correct the rule that stops the packets of the tunnel.",
             format!("kpx trace {peer} --source host"),
@@ -544,15 +547,14 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::TunnelMac {
             node,
             link,
-            used,
             wrong: WrongMac::Sent,
             ..
         } => Fix::on_node(
             format!(
-                "Give the link its former address again, if {node} is not alone in sending to it, and find out what changed it: to keep \
-                 it, exclude such links from MACAddressPolicy in a .link file of systemd. Otherwise restart the network plugin on {node}."
+                "Restart the network plugin on {node}, so that it announces the address of its link, then on the nodes that keep the former \
+                 one. To keep an address, exclude such links from MACAddressPolicy in a .link file of systemd. The entries of this node:"
             ),
-            format!("ip link set {link} address {used}"),
+            format!("ip neigh show dev {link}"),
         ),
         Obstacle::TunnelMac { node, wrong, .. } => {
             let text = if *wrong == WrongMac::Own {
@@ -857,14 +859,10 @@ pub fn way_there_fix(
     tunnel: Option<&str>,
     odd: Option<&OddWay>,
 ) -> Fix {
-    if let Some(odd) = odd {
-        return match odd.why {
-            Odd::NextHop { .. } => Fix::on_node(
-                "Let the route lead to that node alone, also where it is configured.",
-                format!("ip route replace {range} via {by}"),
-            ),
-            _ => odd_way_fix(odd, by),
-        };
+    if let Some(odd) = odd
+        && let Some(fix) = odd_way_fix(odd, by)
+    {
+        return fix;
     }
     let link = tunnel.map_or_else(String::new, |link| format!(" dev {link} onlink"));
     let route = format!("ip route replace {range} via {by}{link}");
@@ -875,21 +873,29 @@ pub fn way_there_fix(
             format!("ip addr del {own} dev {link} && {route}"),
         ),
         None => Fix::on_node(
-            "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
+            match odd.map(|odd| &odd.why) {
+                Some(Odd::NextHop { .. }) => {
+                    "Let the route lead to that node alone, also where it is configured."
+                }
+                _ => {
+                    "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs."
+                }
+            },
             route,
         ),
     }
 }
 
-/// Returns the fix of a way to another node, with the address `by`, that may lead elsewhere.
-fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Fix {
+/// Returns the fix of a way to another node, with the address `by`, that may lead elsewhere; `None` if it lacks a
+/// route.
+fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Option<Fix> {
     if let Some(route) = &odd.hider {
-        return Fix::on_node(
+        return Some(Fix::on_node(
             "Remove the route, also where it is configured: a network plugin that no longer runs here may have left it.",
             route.removal(),
-        );
+        ));
     }
-    match &odd.why {
+    Some(match &odd.why {
         Odd::End { link, kind, .. } => Fix::on_node(
             "Let the tunnel end at the other node, also where it is configured.",
             format!("ip link set {link} type {kind} remote {by}"),
@@ -913,20 +919,16 @@ fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Fix {
             ..
         } => bypass_fix(bypass),
         Odd::Rule { rule, bypass: None } => diversion_fix(rule.removal(), None),
-        Odd::NextHop { .. } => Fix::said("Let the route lead to that node alone."),
         Odd::Tunnel { link } => Fix::on_node(
             "Find out what made the route by the tunnel, and let it leave out the ranges of this cluster's pods.",
             format!("ip route show dev {link}"),
         ),
-        Odd::NoRoutes => Fix::said(
-            "If no router knows the ranges of pods, repair what sets the routes on this node: the network plugin's agent, or the \
-             configuration of the network.",
-        ),
+        Odd::NoRoutes | Odd::NextHop { .. } => return None,
         Odd::OtherTable { table } => Fix::on_node(
             "Find out what fills the table, and let it leave the ranges of this cluster's pods to table main.",
             format!("ip route show table {table}"),
         ),
-    }
+    })
 }
 
 /// Returns the fix of the wrong address of a Node for tunnels, which `annotation` announces.

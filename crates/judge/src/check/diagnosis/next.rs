@@ -61,7 +61,8 @@ pub(super) fn next(
         .or_else(|| worst.decided().filter(|_| is_worth))
         .or(explains)
         .or_else(|| open.clone().filter(|_| is_doubtful));
-    let found = found.or(plan).or_else(lesser).or_else(|| worst.decides());
+    let found = found.or(plan).or_else(|| worst.looks_at_error());
+    let found = found.or_else(lesser).or_else(|| worst.decides());
     let found = found.or(open);
     found.map_or_else(
         || match (unknown, question) {
@@ -132,6 +133,18 @@ impl<'d> Worst<'d> {
         })
     }
 
+    /// Returns the command with which the fix of the first error begins, if it only looks.
+    fn looks_at_error(&self) -> Option<Step> {
+        let mut errors = self.firsts().filter(|of| of.severity == Severity::Error);
+        errors.find_map(|of| Some((self.looks(of)?, there(of))))
+    }
+
+    /// Returns the command of the fix of a finding, if it only looks.
+    fn looks(&self, of: &Diagnosed) -> Option<Advice> {
+        let advice = of.finding.fix.as_ref()?.advice.as_ref()?;
+        self.ready(advice).filter(|advice| !advice.changes())
+    }
+
     /// Returns the command that repairs a finding below the worst severity.
     fn lesser_repair(&self) -> Option<Step> {
         let warnings = self.blocks.iter();
@@ -173,9 +186,7 @@ impl<'d> Worst<'d> {
 
     /// Returns the command that shows the finding: the command of its fix, or one of its check.
     fn shows(&self, of: &Diagnosed) -> Option<Advice> {
-        let fix = of.finding.fix.as_ref();
-        let looks = fix.and_then(|fix| fix.advice.as_ref().filter(|advice| !advice.changes()));
-        if let Some(advice) = looks.and_then(|advice| self.ready(advice)) {
+        if let Some(advice) = self.looks(of) {
             return Some(advice);
         }
         if let Subject::Service(service) = &of.finding.about

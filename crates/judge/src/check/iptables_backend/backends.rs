@@ -5,7 +5,7 @@ use crate::check::core::{
     version_in,
 };
 use crate::check::{
-    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+    Check, Example, Facts, Finding, Fix, Line, Proof, Severity, Subject, Text, Verdict, When,
 };
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Chain, Ruleset, Target};
@@ -52,7 +52,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#71305",
             "cilium/cilium#28258: POSTROUTING twice",
         ],
-        needs: &[RULES, IDLE],
+        needs: &[RULES, IDLE, &[Item::Nodes, Item::Pods, Item::ProxyConfig]],
         caused_by: &[],
         run: one_backend,
     },
@@ -137,9 +137,32 @@ fn one_backend(facts: &Facts<'_>) -> Verdict {
             other.len(),
             name(idle)
         );
-        findings.push(Finding::new(Severity::Error, family, message).evidence(other));
+        findings.push(
+            Finding::new(Severity::Error, family, message)
+                .evidence(other)
+                .fix(ask_image(facts)),
+        );
     }
     findings.verdict()
+}
+
+/// Returns the fix that asks kube-proxy's image which backend it uses.
+fn ask_image(facts: &Facts<'_>) -> Fix {
+    let ask = |node: &str| {
+        let pod = format!(
+            "kubectl -n kube-system get pods -l k8s-app=kube-proxy --field-selector spec.nodeName={node} -o name"
+        );
+        format!("kubectl -n kube-system exec $({pod}) -- iptables --version")
+    };
+    let line = match facts.node_name() {
+        Some(node) => ask(&node).into(),
+        None => Line::with(ask("NODE"), &["NODE"]),
+    };
+    Fix::kubectl(
+        "This is the backend that kube-proxy's image uses. Remove its chains from the other one, jumps first, with that \
+         backend's own tools (`iptables-legacy` or `iptables-nft`); or drain and reboot the node.",
+        line,
+    )
 }
 
 /// The chains of kube-proxy that the kubelet writes as well, up to 1.27.

@@ -32,8 +32,8 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("modprobe --showconfig | grep ip_vs"),
         ],
         fix: Text::with(
-            "Install the package with extra kernel modules (linux-modules-extra-$(uname -r) on Ubuntu, \
-             kernel-modules-extra on RHEL and Fedora), or choose another mode: {} lists what blocks it.",
+            "Install the package with extra kernel modules (`linux-modules-extra-$(uname -r)` on Ubuntu, \
+             `kernel-modules-extra` on RHEL and Fedora), or choose another mode: {} lists what blocks it.",
             &[Example::kpx(&["doctor", "--to", "nftables"])],
         ),
         incidents: &[

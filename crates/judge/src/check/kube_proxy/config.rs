@@ -8,8 +8,8 @@ use crate::check::core::{
 use crate::check::drift::{is_repairable, repair, restart_fix};
 use crate::check::iptables_rules::flushes;
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict,
-    When,
+    Advice, Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text,
+    Verdict, When,
 };
 use kpx_node::backend::Mode;
 use kpx_node::backend::requirements::{self, Refusal};
@@ -216,15 +216,26 @@ fn refused(facts: &Facts<'_>) -> Vec<Finding> {
         Ok(_) => (Severity::Warning, "the next time it starts"),
         Err(_) => (Severity::Error, "when it starts"),
     };
+    let fix = |text: String| {
+        let edit = Advice::Edit {
+            resource: "configmap",
+            namespace: "kube-system".to_owned(),
+            name: facts.map_name(),
+        };
+        match facts.source() {
+            Source::Unknown => Fix::said(text),
+            Source::Map { .. } | Source::Unread(_) => Fix::new(text, edit),
+        }
+    };
     let finding = |refused: validate::Refused| {
         let message = format!(
             "kube-proxy exits {when}, since it refuses {} {}: {}",
             refused.field, refused.value, refused.allowed
         );
-        Finding::new(severity, Subject::setting(&refused.field), message).fix(format!(
+        Finding::new(severity, Subject::setting(&refused.field), message).fix(fix(format!(
             "Correct {} in kube-proxy's configuration, and restart kube-proxy.",
             refused.field
-        ))
+        )))
     };
     let evidence = facts.node.evidence();
     let mut read = evidence.iter();
@@ -240,8 +251,8 @@ fn refused(facts: &Facts<'_>) -> Vec<Finding> {
             let message =
                 format!("kube-proxy exits {when}, since it cannot read its configuration: {why}");
             let about = Subject::setting("configuration");
-            let fix = "Correct the configuration, and restart kube-proxy.";
-            vec![Finding::new(severity, about, message).fix(fix)]
+            let text = "Correct the configuration, and restart kube-proxy.".to_owned();
+            vec![Finding::new(severity, about, message).fix(fix(text))]
         }
         Err(_) => Vec::new(),
     }

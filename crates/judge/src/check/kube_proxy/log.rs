@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::check::drift::restart_fix;
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, ServiceRef, Severity,
     Subject, Text, Verdict, When, ipv6_fix,
@@ -41,6 +42,9 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Item::EndpointSlices,
         Item::Ipset,
         Item::Addresses,
+        Item::ConfigMaps,
+        Item::Pods,
+        Item::Processes,
     ]],
     caused_by: &[
         Because::Loss("KM01"),
@@ -54,6 +58,9 @@ const GENERIC: &str = "Correct what the message names, then restart kube-proxy o
 
 /// Part of the error of an nftables mode whose kernel is too old.
 const OLD_KERNEL: &str = "must be 5.13 or later";
+
+const NO_EXTENSION: &str = "Load the kernel module of this match or target, xt_NAME, or use a kernel that has it: one line that is refused \
+    stops all changes.";
 
 const UNREACHED: &str =
     "Find out why the API server does not answer at the address in kube-proxy's kubeconfig.";
@@ -183,11 +190,9 @@ const FIXES: &[(&str, &str)] = &[
          it starts, unless makeIPTablesUtilChains is false in its configuration. Restart the kubelet, then kube-proxy, whose image chooses \
          the back end of iptables with the kubelet's chains when it starts.",
     ),
-    (
-        "couldn't load",
-        "Load the kernel module of this match or target, xt_NAME, or use a kernel that has it: one line that is refused stops \
-         all changes.",
-    ),
+    ("couldn't load", NO_EXTENSION),
+    ("couldn't find match", NO_EXTENSION),
+    ("couldn't find target", NO_EXTENSION),
     (
         "unknown option",
         "Load the kernel module of the match or target that has this option, xt_mark for --xor-mark, or use a kube-proxy image \
@@ -454,15 +459,6 @@ fn is_stuck(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
         && facts.has_drift()
 }
 
-/// Returns the fix of a kube-proxy whose watch is dead.
-fn restart(facts: &Facts<'_>) -> Fix {
-    const TEXT: &str = "Restart kube-proxy: it then reads the objects again.";
-    match super::pod(facts, facts.node_name().as_deref()) {
-        Some(pod) => Fix::kubectl(TEXT, format!("kubectl -n kube-system delete pod {pod}")),
-        None => Fix::said(TEXT),
-    }
-}
-
 /// Returns whether the IP set of `trouble` has the entry that was refused; `None` if it is about none, or the sets are unknown.
 fn has_entry(facts: &Facts<'_>, trouble: &Trouble) -> Option<bool> {
     let (set, entry) = trouble.refused_entry()?;
@@ -543,6 +539,11 @@ fn other_server(facts: &Facts<'_>, error: &str) -> Option<(SocketAddr, SocketAdd
 
 /// Returns the address in kube-proxy's kubeconfig in its ConfigMap, and the address of the API server, if they differ.
 pub(super) fn configured_server(facts: &Facts<'_>) -> Option<(SocketAddr, SocketAddr)> {
+    differs(facts, kubeconfig_server(facts)?)
+}
+
+/// Returns the address of the API server in kube-proxy's kubeconfig in its ConfigMap.
+fn kubeconfig_server(facts: &Facts<'_>) -> Option<SocketAddr> {
     let mut maps = facts.node.config_maps().ok()?.iter();
     let text = maps.find_map(|map| map.data.get("kubeconfig.conf"))?;
     let servers = text
@@ -550,7 +551,7 @@ pub(super) fn configured_server(facts: &Facts<'_>) -> Option<(SocketAddr, Socket
         .filter_map(|line| line.trim().strip_prefix("server:"));
     let server = servers.map(str::trim).next()?.trim_matches('"');
     let (_, address) = server.split_once("://")?;
-    differs(facts, address.trim_end_matches('/').parse().ok()?)
+    address.trim_end_matches('/').parse().ok()
 }
 
 /// Returns why kube-proxy does not find its Node, if its log says so.
@@ -718,7 +719,7 @@ fn finding(facts: &Facts<'_>, log: &ProxyLog, all: &[&Trouble]) -> Finding {
                 .chain([Proof::Note(times)]),
         )
         .fix(match (own_service(facts, error), rights(facts, all)) {
-            _ if is_stuck => restart(facts),
+            _ if is_stuck => restart_fix(facts.node, "Restart kube-proxy: it then reads the objects again."),
             (Some(service), _) => Fix::said(format!(
                 "Set the server in kube-proxy's kubeconfig to the API server's own address: the one that it has is the address of Service \
                  {service}, which kube-proxy itself is to serve."
@@ -729,7 +730,15 @@ fn finding(facts: &Facts<'_>, log: &ProxyLog, all: &[&Trouble]) -> Finding {
                 Fix::on_node(fix(*kind, error), "modprobe xt_mark")
             }
             (None, None) => match other_server(facts, error).filter(|_| *kind == Kind::Watch) {
-                Some((asked, own)) => server_fix(asked, own),
+                Some((asked, own)) => match kubeconfig_server(facts) {
+                    Some(server) if server != asked => restart_fix(
+                        facts.node,
+                        format!(
+                            "Restart kube-proxy: it still asks {asked}, and the kubeconfig in its ConfigMap has {server} by now."
+                        ),
+                    ),
+                    _ => server_fix(asked, own),
+                },
                 None => Fix::said(fix(*kind, error)),
             },
         });

@@ -105,13 +105,13 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     }
     let message = "kube-proxy does not run on this node: its rules are no longer updated";
     let finding = error(ProcessState::Absent, message).evidence([seen]);
-    let list = "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide --field-selector spec.nodeName=";
+    let list = "kubectl -n kube-system describe pods -l k8s-app=kube-proxy --field-selector spec.nodeName=";
     let line = match here {
         Some(node) => Line::from(format!("{list}{node}")),
         None => Line::with(format!("{list}NODE"), &["NODE"]),
     };
     Ok(vec![finding.fix(Fix::kubectl(
-        "Find out why its pod does not run.",
+        "Find out why its pod does not run: its state and its events say it. Without a pod, the DaemonSet's events do.",
         line,
     ))])
 }

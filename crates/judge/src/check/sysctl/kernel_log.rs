@@ -29,6 +29,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     incidents: &[
         "kubernetes/kubernetes#18604: table full",
         "kubernetes/kops#4533: neighbor table overflow",
+        "siderolabs/talos#8935: NETDEV WATCHDOG, transmit queue timed out",
     ],
     needs: &[MODE, &[Item::KernelLog, Item::Services]],
     caused_by: &[
@@ -161,6 +162,14 @@ fn meaning(facts: &Facts<'_>, line: &str) -> Option<Meaning> {
             format!("ip route get {source}; sysctl {key}"),
         ));
     }
+    if let Some(device) = hanging(line) {
+        let text = format!("{device} did not send packets for seconds: its driver reset it");
+        return Some(Meaning::new(Subject::link(device), Warning, text).fix(
+            "Look for the driver's messages before it, and update the driver, the firmware or the kernel. Turning offloads off may help \
+             until then (`ethtool -K`).",
+            format!("ethtool -i {device}; ip -s link show {device}"),
+        ));
+    }
     if has("ossible SYN flooding") {
         let port = word_after(line, "port ")?;
         let port = port.rsplit(':').next()?.trim_end_matches('.');
@@ -217,6 +226,19 @@ fn meaning(facts: &Facts<'_>, line: &str) -> Option<Meaning> {
         return Some(Meaning::new(Subject::service(service), Info, text));
     }
     None
+}
+
+/// Returns the link whose card hangs.
+fn hanging(line: &str) -> Option<&str> {
+    let marks = ["NETDEV WATCHDOG: ", "Detected Hardware Unit Hang"];
+    let (before, after) = marks.iter().find_map(|mark| line.split_once(mark))?;
+    // `eth0: NETDEV WATCHDOG: CPU: 2: …`; older kernels have `NETDEV WATCHDOG: eth0 (e1000e): …`.
+    let named = before.trim_end().strip_suffix(':');
+    let device = match named {
+        Some(named) => named.rsplit(' ').find(|word| !word.starts_with('('))?,
+        None => after.split(' ').next()?,
+    };
+    (!device.is_empty()).then_some(device)
 }
 
 /// Returns the word after `mark`, without a comma.

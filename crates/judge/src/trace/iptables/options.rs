@@ -52,13 +52,13 @@ pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
         let net = || value.parse::<Cidr>().ok();
         let holds = match *name {
             "--ctstate" => states(values).map(|states| state(states, packet)),
-            "--ctdir" => Some((value == "REPLY") == packet.reply),
+            "--ctdir" => Some((value == "REPLY") == packet.is_reply()),
             "--ctproto" => {
                 let number = value.parse::<u8>().ok();
                 number.map(|number| packet.proto().is(number))
             }
             "--ctorigdst" => net().map(|net| packet.original_destination().is_in(net)),
-            "--ctorigsrc" => net().map(|net| packet.original_source().is_in(net)),
+            "--ctorigsrc" => net().map(|net| packet.client().is_in(net)),
             "--ctorigdstport" => {
                 let ports = value.parse::<PortRange>().ok();
                 ports.map(|ports| packet.original_port().between(ports.first, ports.last))
@@ -193,7 +193,7 @@ pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
         }
         _ if packet.ecn => false,
         // A reply has ECN only if the client asked for it.
-        _ if packet.reply => router.has_pod(packet.destination()),
+        _ if packet.is_reply() => router.has_pod(packet.destination()),
         _ => router.has_pod(packet.original_source()),
     };
     if !asks_for_none {

@@ -75,7 +75,10 @@ impl Walker<'_, '_, '_> {
                 &mut branch,
                 hook,
                 scheduled,
-                Effect::NoServer { server: shown(key) },
+                Effect::NoServer {
+                    server: shown(key),
+                    idle: server.reals.len(),
+                },
                 1.0,
             );
             return smallvec![(

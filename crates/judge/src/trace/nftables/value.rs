@@ -615,7 +615,7 @@ pub(super) fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<
             Value::Named(status, STATUS)
         }
         ("mark", _) => Value::Number(u64::from(packet.ct_mark)),
-        ("direction", _) => Value::Named(packet.reply.into(), DIRECTIONS),
+        ("direction", _) => Value::Named(packet.is_reply().into(), DIRECTIONS),
         ("l3proto", _) => meta("nfproto", packet),
         ("protocol", _) => Value::Proto(packet.proto()),
         ("ip daddr" | "ip saddr", _) if packet.family() != Family::V4 => Value::None,
@@ -623,9 +623,7 @@ pub(super) fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<
         ("ip daddr" | "ip6 daddr" | "daddr", Some("original")) => {
             Value::Addr(packet.original_destination())
         }
-        ("ip saddr" | "ip6 saddr" | "saddr", Some("original")) => {
-            Value::Addr(packet.original_source())
-        }
+        ("ip saddr" | "ip6 saddr" | "saddr", Some("original")) => Value::Addr(packet.client()),
         ("proto-dst", Some("original")) => Value::Port(packet.original_port()),
         ("bytes" | "packets", _) => match opening::counted(packet, key == "bytes") {
             Some(values) => of_opening(values),

@@ -405,6 +405,7 @@ impl Judge<'_> {
             || self.strayed(&inside, to, false).is_some()
             || self.gatewayless(&inside, to).is_some()
             || self.is_beside(&inside)
+            || self.other_source(&inside, to).is_some()
             || self.unknown_gateway(&inside, to).is_some()
     }
 

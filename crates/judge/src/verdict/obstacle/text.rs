@@ -233,8 +233,8 @@ impl fmt::Display for Obstacle {
                 annotation,
             } => write!(
                 f,
-                "node {node} announces the address of this node, {address}, for its tunnels (annotation {annotation}), so \
-                 packets to its pods do not leave this node"
+                "this node and node {node} announce the same address, {address}, to each other (annotation {annotation}): neither finds \
+                 the way to the other's pods"
             ),
             Self::ForeignTunnelEnd {
                 node,
@@ -413,7 +413,8 @@ impl fmt::Display for Obstacle {
                 wrong: WrongMac::Sent,
             } => write!(
                 f,
-                "{node} sends what is for the pods of this node to the MAC address {used}, but {link} has {announced}: the node discards it"
+                "packets for the pods of node {node} leave by {link} to the MAC address {used}, but the link of {node} has {announced}: it \
+                 discards them"
             ),
             Self::ProxyArp {
                 gateway,
@@ -766,14 +767,19 @@ impl fmt::Display for Obstacle {
                 peer,
                 incoming,
                 reason,
+                route,
                 ..
             } => {
                 let way = if *incoming { "from" } else { "to" };
                 write!(
                     f,
-                    "the packets of tunnel {link} ({}) {way} node {node} ({peer}) are {reason}",
+                    "the packets of tunnel {link} ({}) {way} node {node} ({peer}) ",
                     carrier_words(*carrier)
-                )
+                )?;
+                match route {
+                    Some(route) => write!(f, "end at the {} route to {}", route.kind, route.destination),
+                    None => write!(f, "are {reason}"),
+                }
             }
             Self::Ttl { ttl, pod } => {
                 let whose = match pod {

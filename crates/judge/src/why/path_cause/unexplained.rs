@@ -262,7 +262,10 @@ impl Look<'_> {
 pub(super) fn is_for_want_of_endpoints(cell: &Cell) -> bool {
     let is_it = |outcome: &&Outcome| {
         let reason = why::decisive(outcome).and_then(|hop| why::refusal(outcome, hop));
-        matches!(reason, Some(Refusal::NoEndpoints | Refusal::NoRealServer))
+        matches!(
+            reason,
+            Some(Refusal::NoEndpoints | Refusal::NoRealServer { .. })
+        )
     };
     let failing = failing(cell);
     !failing.is_empty() && failing.iter().all(is_it)
