@@ -303,3 +303,136 @@ async fn a_route_to_a_node_by_a_silent_gateway_is_removed() {
         says(&dir, "demo/ingress:http", fate, words).await;
     }
 }
+
+#[tokio::test]
+async fn one_of_several_next_hops_may_be_no_address_of_the_node() {
+    for (second, fate) in [("10.210.0.99", "unknown"), ("10.210.0.17", "works")] {
+        let dir = copy(HEALTHY);
+        write(
+            &dir,
+            "node/ip-route.json",
+            json(|routes| {
+                let mut all = routes.as_array_mut().unwrap().iter_mut();
+                let there = all.find(|route| route["dst"] == "10.244.2.0/24").unwrap();
+                let hop =
+                    |by: &str| json!({"gateway": by, "dev": "eth0", "weight": 1, "flags": []});
+                *there = json!({"dst": "10.244.2.0/24", "flags": [], "nexthops": [hop("10.210.0.17"), hop(second)]});
+            }),
+        );
+        let words = [
+            "the route to them has 2 next hops",
+            "ip route replace 10.244.2.0/24 via 10.210.0.17",
+        ];
+        let words = if fate == "works" { &[][..] } else { &words[..] };
+        says(&dir, "demo/edge:http", fate, words).await;
+    }
+}
+
+/// Adds a set or a map to the table of [`with_table`].
+fn add_set(dir: &tempfile::TempDir, set: Value) {
+    write(
+        dir,
+        NFT,
+        json(|ruleset| {
+            let all = ruleset["nftables"].as_array_mut().unwrap();
+            let is_table = |object: &Value| object["table"]["name"] == "guard";
+            let at = all.iter().position(is_table).unwrap();
+            all.insert(at + 1, set);
+        }),
+    );
+}
+
+#[tokio::test]
+async fn a_list_of_what_may_pass_gets_the_addresses_that_it_lacks() {
+    let daddr = || json!({"payload": {"protocol": "ip", "field": "daddr"}});
+    let within = |right: Value| json!({"match": {"op": "==", "left": daddr(), "right": right}});
+    let rules = [
+        json!([within(json!("@ok")), {"accept": null}]),
+        json!([within(json!({"prefix": {"addr": "10.244.0.0", "len": 16}})), {"drop": null}]),
+    ];
+    let dir = with_table("ip", "forward", &rules);
+    let elements = json!([{"prefix": {"addr": "10.244.0.0", "len": 24}}, {"prefix": {"addr": "10.244.1.0", "len": 24}}]);
+    add_set(
+        &dir,
+        json!({"set": {"family": "ip", "table": "guard", "name": "ok", "type": "ipv4_addr", "handle": 9, "flags": ["interval"],
+            "elem": elements}}),
+    );
+    let words = [
+        "rule 2 of chain c in table ip guard",
+        "nft list set ip guard ok",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn a_map_of_quotas_concerns_the_addresses_that_it_has() {
+    let rule = json!([
+        {"quota": {"map": {"key": {"payload": {"protocol": "ip", "field": "daddr"}}, "data": "@q"}}},
+        {"drop": null},
+    ]);
+    for (address, fate) in [("10.244.2.5", "unknown"), ("10.99.0.1", "works")] {
+        let dir = with_table("ip", "forward", &[rule.clone()]);
+        add_set(
+            &dir,
+            json!({"map": {"family": "ip", "table": "guard", "name": "q", "type": "ipv4_addr", "handle": 9, "map": "quota",
+                "elem": [[address, "small"]]}}),
+        );
+        let words = ["quota small of table guard is used up"];
+        let words = if fate == "works" { &[][..] } else { &words[..] };
+        says(&dir, "demo/edge:http", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn the_bit_by_which_the_kubelet_drops_packets_is_no_bit_for_masquerading() {
+    for (bit, mark) in [(15, "0x8000"), (16, "0x10000")] {
+        let dir = copy(HEALTHY);
+        write(&dir, "node/iptables-save.txt", |text| {
+            let text = text.replace("0x4000", mark);
+            let first = "[0:0] -A KUBE-FIREWALL ";
+            let rule = "[0:0] -A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP";
+            text.replacen(first, &format!("{rule}\n{first}"), 1)
+        });
+        write(&dir, "kube-proxy/config.conf", |text| {
+            text.replace("masqueradeBit: null", &format!("masqueradeBit: {bit}"))
+        });
+        let found = findings(&dir).await;
+        let is_it =
+            |of: &&(String, String, String)| of.0 == "IR10" && of.2.contains("masqueradeBit 15");
+        assert_eq!(
+            found.iter().filter(is_it).count(),
+            usize::from(bit == 15),
+            "{found:?}"
+        );
+        if bit == 15 {
+            let words = ["kube-proxy marks packets for masquerading with 0x8000"];
+            says(&dir, "demo/edge:http", "partly", &words).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_bridge_of_a_docker_network_is_named() {
+    for (bridge, words) in [
+        ("br-5f3c0a1e22aa", "docker network rm 5f3c0a1e22aa"),
+        ("br-lan", "a network plugin"),
+    ] {
+        let dir = copy(HEALTHY);
+        add_routes(
+            &dir,
+            &[json!({"dst": "10.244.2.0/25", "dev": bridge, "flags": []})],
+        );
+        write(
+            &dir,
+            "node/ip-neigh.json",
+            json(|all| {
+                let entry = json!({"dst": "10.244.2.5", "dev": bridge, "state": ["FAILED"]});
+                all.as_array_mut().unwrap().push(entry);
+            }),
+        );
+        let path = dir.path().to_str().unwrap();
+        let ran = crate::support::kpx(&["--from", path, "why", "demo/edge:http"]).await;
+        let said = ran.out.replace("\n  ", " ");
+        assert!(said.contains(words), "{ran}");
+    }
+}

@@ -148,6 +148,22 @@ impl Judge<'_> {
             .or_else(|| self.silent_gateway(&inside, flow.destination))
             .or_else(|| self.other_gateway(&inside, flow.destination))
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
+            .or_else(|| self.expiring_gateway(&inside, flow.destination))
+    }
+
+    /// Returns the doubt about packets to `to` of a pod whose next hop is an address of the node that the kernel does not take for its
+    /// own: the pod still has a neighbour entry of it.
+    fn expiring_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
+        let (gateway, link) = inside.next_hop(to)?;
+        let fault = self.not_own(gateway)?;
+        let node = NodeSnapshot::new(&inside.network.evidence);
+        let entry = node.neighbour_table().ok()?.on(gateway, &link);
+        let is_kept = entry.is_some_and(|entry| entry.permanent);
+        (!is_kept).then(|| {
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "{fault}; the pod has a neighbour entry of it that the node will not confirm when it expires"
+            )))
+        })
     }
 
     /// Returns the fault of any pod of the bridge whose network has `pod`, if the kernel does not take the bridge's address for its own.

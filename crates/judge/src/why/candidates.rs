@@ -110,7 +110,14 @@ impl Look<'_> {
         let is_at_fault = |effect: &Effect| {
             is_decisive(effect) && !(is_marked && matches!(effect, Effect::Mark { .. }))
         };
-        all.extend(self.foreign_rules(cell, &failing, is_at_fault));
+        // The packets themselves pass the rules that drop ARP messages.
+        let is_of_arp = |fault: &&Fault| match fault {
+            Fault::Obstacle(what) => matches!(&**what, Obstacle::Arp { .. }),
+            _ => false,
+        };
+        if !faults.iter().all(is_of_arp) {
+            all.extend(self.foreign_rules(cell, &failing, is_at_fault));
+        }
         let settings = self.settings(cell, &faults);
         // A sysctl that is off is one cause, also where kube-proxy sets it.
         let is_known =

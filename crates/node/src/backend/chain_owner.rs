@@ -603,4 +603,38 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn rules_of_node_local_dns_and_bridges_of_docker_are_known_by_their_form() {
+        let dns = Maker::Other(NODE_LOCAL_DNS);
+        for (rule, maker) in [
+            (
+                "-A PREROUTING -d 10.96.0.10/32 -p udp -m udp --dport 53 -j NOTRACK",
+                dns,
+            ),
+            (
+                "-A OUTPUT -s 169.254.20.10/32 -p tcp -m tcp --sport 53 -j CT --notrack",
+                dns,
+            ),
+            (
+                "-A PREROUTING -d 10.96.0.0/12 -p udp -m udp --dport 53 -j NOTRACK",
+                Maker::Unknown,
+            ),
+            (
+                "-A PREROUTING -d 10.96.0.10/32 -p udp -m udp --dport 53 -j DROP",
+                Maker::Unknown,
+            ),
+            (
+                "-A PREROUTING -d 10.96.0.10/32 -p udp -m udp --dport 123 -j NOTRACK",
+                Maker::Unknown,
+            ),
+        ] {
+            assert_eq!(maker_of_rule(rule, None), maker, "{rule}");
+        }
+        assert_eq!(docker_network("br-5f3c0a1e22aa"), Some("5f3c0a1e22aa"));
+        for other in ["br-lan", "br-5f3c0a1e22aaff", "br-5F3C0A1E22AA", "docker0"] {
+            assert_eq!(docker_network(other), None, "{other}");
+        }
+        assert_eq!(maker_of_link("br-5f3c0a1e22aa"), Maker::Other(DOCKER));
+    }
 }

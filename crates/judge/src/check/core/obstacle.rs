@@ -292,6 +292,20 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 Fix::on_node(text, command.unwrap_or_else(|| by.listing.clone()))
             }
             Arp::There { node, by, .. } => rule_fix(by).at(node),
+            // The policy stays.
+            Arp::Dropped(by) if by.rule.number == 0 => Fix::on_node(
+                "Accept ARP messages before the policy of the chain, also in the configuration that sets it.",
+                format!(
+                    "nft insert rule {} {} {}accept",
+                    by.rule.table,
+                    by.rule.chain,
+                    if by.rule.table.starts_with("bridge ") {
+                        "ether type arp "
+                    } else {
+                        ""
+                    }
+                ),
+            ),
             Arp::Dropped(by) | Arp::Unsolicited(by) => rule_fix(by),
         },
         Obstacle::Tunnel {

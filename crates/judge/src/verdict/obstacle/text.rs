@@ -729,6 +729,12 @@ impl fmt::Display for Obstacle {
                     f,
                     "{key} is 8, so the node answers no ARP request on {link}, and its neighbours there do not find it"
                 ),
+                Arp::Dropped(by) if by.rule.number == 0 => write!(
+                    f,
+                    "the policy of chain {} in table {} drops ARP packets of {link}, so the node and its neighbours there do not find each \
+                     other",
+                    by.rule.chain, by.rule.table
+                ),
                 Arp::Dropped(by) => write!(
                     f,
                     "rule {} of chain {} in table {} drops ARP packets of {link}, so the node and its neighbours there do not \
