@@ -362,8 +362,8 @@ fn clause_ends(text: &str) -> Vec<usize> {
                         .and_then(|rest| rest.strip_prefix(word));
                     rest.is_some_and(|rest| rest.starts_with(' '))
                 };
-                let sentence = rest.split(". ").next().unwrap_or_default();
-                let is_last = || !sentence.contains(',');
+                let ahead = rest.split(". ").next().unwrap_or_default();
+                let is_last = || !ahead.contains(',');
                 if CLAUSES.into_iter().any(begins) || ASIDES.into_iter().any(begins) && is_last() {
                     ends.push(at);
                 }
