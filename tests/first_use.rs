@@ -305,8 +305,11 @@ async fn the_plugin_names_itself() {
 }
 
 /// Commands that only show something, by how they begin.
-const LOOKS: [&str; 16] = [
+const LOOKS: [&str; 19] = [
+    "ip -br",
     "kubectl get",
+    "kubectl -n kube-system describe",
+    "kubectl -n kube-system exec",
     "kubectl -n kube-system get",
     "kubectl -n kube-system logs",
     "curl",
