@@ -209,6 +209,37 @@ impl Pair {
         })
     }
 
+    /// Lets the address of node2 not answer node1, and rules of node2 drop ARP messages to `dropped`.
+    fn with_silence(mut self, dropped: &str) -> Self {
+        let failed = json!([{"dst": "10.0.2.16", "dev": "eth0", "state": ["FAILED"]}]);
+        self.0[0].insert(Item::NeighbourTable, Ok(failed.to_string()));
+        let target = json!({"payload": {"protocol": "arp", "field": "daddr ip"}});
+        let rules = json!({"nftables": [
+            {"metainfo": {"json_schema_version": 1}},
+            {"table": {"family": "arp", "name": "guard", "handle": 1}},
+            {"chain": {"family": "arp", "table": "guard", "name": "o", "handle": 1, "type": "filter", "hook": "output", "prio": 0,
+                "policy": "accept"}},
+            {"rule": {"family": "arp", "table": "guard", "chain": "o", "handle": 2, "expr": [
+                {"match": {"op": "==", "left": target, "right": dropped}}, {"drop": null}]}},
+        ]});
+        self.0[1].insert(Item::Nft, Ok(rules.to_string()));
+        self.with_list(1, Item::Links, |all| {
+            let own = all.iter_mut().find(|link| link["ifname"] == "eth0");
+            own.unwrap()["address"] = "02:00:00:00:00:02".into();
+        })
+    }
+
+    /// Lets node2 send to the address of node1 by a gateway that does not answer.
+    fn with_detour(mut self) -> Self {
+        let failed = json!([{"dst": "10.0.2.99", "dev": "eth0", "state": ["FAILED"]}]);
+        self.0[1].insert(Item::NeighbourTable, Ok(failed.to_string()));
+        self.with_routes(|all| {
+            all.push(
+                json!({"dst": "10.0.2.15", "gateway": "10.0.2.99", "dev": "eth0", "flags": []}),
+            );
+        })
+    }
+
     /// Explains `target` on a node, with the state of the other one, and without.
     fn why(&self, at: usize, target: &str, source: &str) -> (Answer, Answer) {
         let asked = Asked::parse(target).unwrap();
@@ -342,6 +373,33 @@ fn cases() -> Vec<Case> {
             name: "the MAC address of the other machine",
             pair: Pair::cluster().with_macs("02:00:00:00:00:02", "02:00:00:00:00:02"),
             ..usual()
+        },
+        Case {
+            name: "a rule that drops ARP",
+            pair: Pair::cluster().with_silence("10.0.2.15"),
+            alone: Fate::Lost,
+            joined: Fate::Lost,
+            says: &["in table arp guard of node node2 drops ARP packets, so 10.0.2.16"],
+            ..usual()
+        },
+        Case {
+            name: "a rule that drops ARP of others",
+            pair: Pair::cluster().with_silence("10.0.2.99"),
+            alone: Fate::Lost,
+            joined: Fate::Lost,
+            says: &["10.0.2.16 did not answer on eth0 when"],
+            ..usual()
+        },
+        Case {
+            name: "a route that hides the network of the nodes",
+            pair: Pair::cluster().with_detour(),
+            asked: (0, FAR, "host"),
+            alone: Fate::Works,
+            joined: Fate::Lost,
+            says: &[
+                "because of node node2",
+                "the route 10.0.2.15/32 via 10.0.2.99 dev eth0 leads packets for 10.0.2.15",
+            ],
         },
         Case {
             name: "healthy host",

@@ -10,6 +10,7 @@ mod case;
 mod causes;
 mod config;
 mod credentials;
+mod detours;
 mod dnat;
 mod ends;
 mod entrances;

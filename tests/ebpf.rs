@@ -412,7 +412,7 @@ fn programs_without_an_agent_are_no_second_proxy() {
         "{found:?}"
     );
     assert!(
-        format!("{:?}", found[0].fix).contains("keep kube-proxy"),
+        format!("{:?}", found[0].fix).contains("kube-proxy serves alone"),
         "{found:?}"
     );
     // Calico's agent runs without eBPF, too: then it does not update programs at connect().

@@ -362,8 +362,8 @@ fn clause_ends(text: &str) -> Vec<usize> {
                         .and_then(|rest| rest.strip_prefix(word));
                     rest.is_some_and(|rest| rest.starts_with(' '))
                 };
-                let ahead = rest.split(". ").next().unwrap_or_default();
-                let is_last = || !ahead.contains(',');
+                let mut sentence = rest.split(". ").next().unwrap_or_default().chars();
+                let mut is_last = || sentence.all(|other| other != ',');
                 if CLAUSES.into_iter().any(begins) || ASIDES.into_iter().any(begins) && is_last() {
                     ends.push(at);
                 }
@@ -632,7 +632,7 @@ mod tests {
         for (text, shortened) in [
             (
                 "Drain the node, which removes them: a reboot clears the kernel.",
-                "Drain the node. ",
+                "Drain the node, which removes them. ",
             ),
             (
                 "Choose one. To keep the plugin's: delete the DaemonSet kube-proxy.",

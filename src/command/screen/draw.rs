@@ -445,7 +445,12 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("no Services"), "{text}");
-        state.show_table(Table::default());
+        state.show_table(Table::new(
+            "this node, now".to_owned(),
+            &[],
+            Vec::new(),
+            None,
+        ));
         let text = drawn(&mut state, LOOK, (60, 10));
         assert!(text.contains("no Services"), "{text}");
     }

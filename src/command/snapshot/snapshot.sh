@@ -163,7 +163,18 @@ take_with xfrm_user node/ip-xfrm-policy.txt ip xfrm policy
 # The filters of each link, as one document.
 filters() {
     qdiscs=$(limited tc -j qdisc) || return
-    printf '{"qdiscs":%s,"filters":[' "${qdiscs:-[]}"
+    printf '{"qdiscs":%s,"classes":[' "${qdiscs:-[]}"
+    separator=
+    for path in /sys/class/net/*; do
+        link=${path##*/}
+        all=$(limited tc -s -j class show dev "$link" 2>/dev/null | tr -d '\n')
+        case $all in
+        '' | '[]' | '[ ]') continue ;;
+        esac
+        printf '%s{"dev":"%s","classes":%s}' "$separator" "$link" "$all"
+        separator=,
+    done
+    printf '],"filters":['
     separator=
     for path in /sys/class/net/*; do
         link=${path##*/}

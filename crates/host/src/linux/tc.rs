@@ -14,8 +14,9 @@ use super::links::{link_names, print};
 use super::netlink::{Line, attributes, text};
 use kpx_node::evidence::{Gap, Item};
 
-/// `RTM_GETQDISC` and `RTM_GETTFILTER`.
+/// `RTM_GETQDISC`, `RTM_GETTCLASS` and `RTM_GETTFILTER`.
 const GET_QDISC: u16 = 38;
+const GET_CLASS: u16 = 42;
 const GET_FILTER: u16 = 46;
 
 /// The netlink header.
@@ -38,8 +39,22 @@ const WITHOUT_FILTERS: &[&str] = &["mq", "noqueue", "pfifo_fast"];
 mod attribute {
     pub(super) const KIND: u16 = 1;
     pub(super) const OPTIONS: u16 = 2;
+    pub(super) const STATS: u16 = 7;
     pub(super) const CHAIN: u16 = 11;
 }
+
+/// Root qdiscs with classes that are read.
+const WITH_CLASSES: &[&str] = &["cbq", "drr", "hfsc", "htb", "qfq"];
+
+/// Numbers of the attributes with the class to which packets go, by the kind of filter.
+const CLASSES: &[(&str, u16)] = &[
+    ("basic", 1),
+    ("bpf", 3),
+    ("flower", 1),
+    ("fw", 1),
+    ("matchall", 1),
+    ("u32", 1),
+];
 
 /// Numbers of the attributes with actions, by the kind of filter.
 const ACTIONS: &[(&str, u16)] = &[
@@ -92,6 +107,7 @@ pub(super) fn read(item: Item, _context: &Context) -> Result<String, Gap> {
     let all: Vec<Vec<u8>> = ask(&mut socket, item, GET_QDISC, 0, 0)?;
     let mut qdiscs = Vec::new();
     let mut asked: BTreeSet<(u32, usize)> = BTreeSet::new();
+    let mut shaped: BTreeSet<u32> = BTreeSet::new();
     for body in &all {
         let of = Object::read(body).map_err(|why| undecodable(item, &why))?;
         let is_gate = matches!(of.kind, "clsact" | "ingress");
@@ -110,8 +126,18 @@ pub(super) fn read(item: Item, _context: &Context) -> Result<String, Gap> {
         qdisc.insert("dev".to_owned(), json!(name(&names, of.link)));
         if of.parent == u32::MAX {
             qdisc.insert("root".to_owned(), json!(true));
+            if WITH_CLASSES.contains(&of.kind) {
+                shaped.insert(of.link);
+                qdisc.insert(
+                    "handle".to_owned(),
+                    json!(format!("{:x}:", of.handle >> 16)),
+                );
+            }
         }
         match of.kind {
+            "htb" | "hfsc" => {
+                qdisc.insert("options".to_owned(), default_class(of.kind, of.options));
+            }
             "netem" => {
                 qdisc.insert("options".to_owned(), netem(of.options));
             }
@@ -135,7 +161,85 @@ pub(super) fn read(item: Item, _context: &Context) -> Result<String, Gap> {
             filters.push(json!({"dev": name(&names, link), "hook": hook, "filters": all}));
         }
     }
-    Ok(print(&json!({"qdiscs": qdiscs, "filters": filters})))
+    let mut classes = Vec::new();
+    for link in shaped {
+        let of_link: Vec<Vec<u8>> = ask(&mut socket, item, GET_CLASS, link, 0)?;
+        let all: Result<Vec<Value>, String> = of_link.iter().map(|body| class(body)).collect();
+        let all = all.map_err(|why| undecodable(item, &why))?;
+        classes.push(json!({"dev": name(&names, link), "classes": all}));
+    }
+    let mut read = json!({"qdiscs": qdiscs, "filters": filters});
+    if !classes.is_empty() {
+        read["classes"] = classes.into();
+    }
+    Ok(print(&read))
+}
+
+/// Returns the handle of a class: `MAJOR:MINOR`.
+fn handle(of: u32) -> String {
+    format!("{:x}:{:x}", of >> 16, of & 0xffff)
+}
+
+/// Returns the default class of an `htb` (`struct tc_htb_glob`) or an `hfsc` (`struct tc_hfsc_qopt`), as its minor number.
+fn default_class(kind: &str, options: Option<&[u8]>) -> Value {
+    let options = options.unwrap_or_default();
+    let minor = if kind == "hfsc" {
+        let bytes = options.get(..2).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(|bytes| u32::from(u16::from_ne_bytes(bytes)))
+    } else {
+        let mut parts = attributes(options);
+        parts.find_map(|part| match part {
+            Ok((2, numbers)) => number(numbers, 8),
+            _ => None,
+        })
+    };
+    minor.map_or_else(
+        || json!({}),
+        |minor| json!({ "default": format!("{minor:#x}") }),
+    )
+}
+
+/// Returns a class: its handle, its rates in bytes per second, and the number of its drops.
+fn class(body: &[u8]) -> Result<Value, String> {
+    let of = Object::read(body)?;
+    let mut printed = Map::new();
+    printed.insert("class".to_owned(), json!(of.kind));
+    printed.insert("handle".to_owned(), json!(handle(of.handle)));
+    let parts: Vec<(u16, &[u8])> =
+        attributes(of.options.unwrap_or_default()).collect::<Result<_, _>>()?;
+    let part = |number: u16| {
+        let found = parts.iter().find(|(kind, _)| *kind == number);
+        found.map(|(_, value)| *value)
+    };
+    let long = |number: u16| {
+        let bytes = part(number)?.get(..8)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    let short = |kind: u16, at: usize| Some(u64::from(number(part(kind)?, at)?));
+    match of.kind {
+        // `struct tc_htb_opt` has two `struct tc_ratespec`; rates above 32 bits are in attributes of their own.
+        "htb" => {
+            for (name, at, large) in [("rate", 8, 6), ("ceil", 20, 7)] {
+                if let Some(rate) = long(large).or_else(|| short(1, at)) {
+                    printed.insert(name.to_owned(), json!(rate));
+                }
+            }
+        }
+        // `struct tc_service_curve`: real time, link sharing, and the upper limit, which is the last number of each. Without a limit,
+        // a class with a share gets what others leave.
+        "hfsc" => {
+            let has_share = part(2).is_some();
+            let rate = short(3, 8).or_else(|| short(1, 8).filter(|_| !has_share));
+            if let Some(rate) = rate {
+                printed.insert("rate".to_owned(), json!(rate));
+            }
+        }
+        _ => {}
+    }
+    if let Some(drops) = of.drops {
+        printed.insert("stats".to_owned(), json!({ "drops": drops }));
+    }
+    Ok(Value::Object(printed))
 }
 
 fn undecodable(item: Item, why: &str) -> Gap {
@@ -186,6 +290,7 @@ struct Object<'b> {
     kind: &'b str,
     options: Option<&'b [u8]>,
     chain: u32,
+    drops: Option<u32>,
 }
 
 impl<'b> Object<'b> {
@@ -199,11 +304,20 @@ impl<'b> Object<'b> {
             kind: "",
             options: None,
             chain: 0,
+            drops: None,
         };
         for part in attributes(body.get(MESSAGE..).unwrap_or_default()) {
             match part? {
                 (attribute::KIND, value) => this.kind = text(value)?,
                 (attribute::OPTIONS, value) => this.options = Some(value),
+                // `struct gnet_stats_queue`: the third number.
+                (attribute::STATS, value) => {
+                    let mut parts = attributes(value);
+                    this.drops = parts.find_map(|part| match part {
+                        Ok((3, queue)) => self::number(queue, 8),
+                        _ => None,
+                    });
+                }
                 (attribute::CHAIN, value) => {
                     this.chain = self::number(value, 0).unwrap_or_default();
                 }
@@ -308,6 +422,11 @@ fn filter(body: &[u8], names: &BTreeMap<u32, String>) -> Result<Option<Value>, S
             }
         }
         _ => {}
+    }
+    let of_kind = CLASSES.iter().find(|(kind, _)| *kind == of.kind);
+    let class = of_kind.and_then(|(_, attribute)| number(part(*attribute)?, 0));
+    if let Some(class) = class.filter(|class| *class != 0) {
+        printed.insert("flowid".to_owned(), json!(handle(class)));
     }
     let of_kind = ACTIONS.iter().find(|(kind, _)| *kind == of.kind);
     if let Some(list) = of_kind.and_then(|(_, number)| part(*number)) {
@@ -595,6 +714,43 @@ mod tests {
         }
     }
 
+    /// A class of `htb` with these rates, which has dropped 7 packets.
+    fn shaped(rate: u32, ceil: u32) -> Vec<u8> {
+        let mut body = body("htb", |to| {
+            let mut numbers = [0; 44];
+            numbers[8..12].copy_from_slice(&rate.to_ne_bytes());
+            numbers[20..24].copy_from_slice(&ceil.to_ne_bytes());
+            append(to, 1, &numbers);
+        });
+        body[8..12].copy_from_slice(&0x0001_0020_u32.to_ne_bytes());
+        let (mut stats, mut queue) = (Vec::new(), [0; 20]);
+        queue[8..12].copy_from_slice(&7u32.to_ne_bytes());
+        append(&mut stats, 3, &queue);
+        nested(&mut body, attribute::STATS, &stats);
+        body
+    }
+
+    #[test]
+    fn classes_are_printed_as_tc_prints_them() {
+        let wanted = json!({"class": "htb", "handle": "1:20", "rate": 125, "ceil": 250, "stats": {"drops": 7}});
+        assert_eq!(class(&shaped(125, 250)), Ok(wanted));
+        let glob = [3u32, 10, 0x20, 0, 0].map(u32::to_ne_bytes).concat();
+        let mut options = Vec::new();
+        append(&mut options, 2, &glob);
+        assert_eq!(
+            default_class("htb", Some(&options)),
+            json!({"default": "0x20"})
+        );
+        assert_eq!(
+            default_class("hfsc", Some(&[3, 0, 0, 0])),
+            json!({"default": format!("{:#x}", u16::from_ne_bytes([3, 0]))})
+        );
+        assert_eq!(default_class("htb", None), json!({}));
+        let led = body("u32", |to| append(to, 1, &0x0001_0020_u32.to_ne_bytes()));
+        let led = filter(&led, &names()).unwrap().unwrap();
+        assert_eq!(led["options"]["flowid"], "1:20");
+    }
+
     #[test]
     fn no_bytes_cause_a_panic() {
         for body in bodies() {
@@ -605,6 +761,8 @@ mod tests {
                     changed[at] = byte;
                     drop(filter(&changed, &names()));
                     drop(netem(Some(&changed)));
+                    drop(class(&changed));
+                    drop(default_class("htb", Some(&changed)));
                 }
             }
         }

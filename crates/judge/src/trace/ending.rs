@@ -3,15 +3,18 @@
 use super::branch::Branch;
 use super::hop::{Hook, Outcome, Verdict};
 
-/// Why the end of a translated packet is unknown after a rule that sets a zone.
-const ZONES: &str = "a rule sets the conntrack zone of the packet, and kpx does not follow zones: replies of another zone are not \
-                     translated back";
+/// Why the end of a translated packet is unknown after a rule that gives it a zone that is not known.
+const ZONES: &str =
+    "kpx does not follow which one, and replies of another zone are not translated back";
 
 /// A packet that got through its last hook.
 pub(super) fn arrived(branch: Branch, hook: Hook) -> Outcome {
     let packet = &branch.packet;
-    if packet.zoned && (packet.dnat || packet.snat || packet.translated) {
-        return outcome(branch, Verdict::Unknown, ZONES);
+    if let Some(rule) = &packet.unknown_zone
+        && (packet.dnat || packet.snat || packet.translated)
+    {
+        let reason = format!("put into a conntrack zone {rule}: {ZONES}");
+        return outcome(branch, Verdict::Unknown, &reason);
     }
     let translated = branch.packet.dnat || branch.packet.virtual_server.is_some();
     match (translated, hook) {

@@ -168,6 +168,11 @@ pub enum Effect {
     },
     /// Taken out of connection tracking.
     Untrack,
+    /// Put into a zone of connection tracking.
+    Zone {
+        /// The zone.
+        zone: u16,
+    },
     /// A virtual server chose a real server.
     Balance {
         /// The virtual server, as `PROTO ADDRESS:PORT`.
@@ -228,6 +233,7 @@ impl Effect {
             Self::Mark { .. } => "marks",
             Self::Ttl { .. } => "sets the TTL of",
             Self::Untrack => "untracks",
+            Self::Zone { .. } => "sets the conntrack zone of",
             _ => "takes",
         }
     }

@@ -419,6 +419,7 @@ fn ruling(effect: &Effect) -> Ruling {
         Effect::Mark { .. }
         | Effect::Ttl { .. }
         | Effect::Untrack
+        | Effect::Zone { .. }
         | Effect::Balance { .. }
         | Effect::Relay { .. }
         | Effect::NoServer { .. }

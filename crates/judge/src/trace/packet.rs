@@ -59,6 +59,8 @@ pub struct Carried {
     pub ports: Option<(u16, u16)>,
     /// The link by which it comes in, where that is known to be another one than the route to its sender has.
     pub input: Option<Arc<str>>,
+    /// The zone of conntrack that its connection is in, on this node.
+    pub(crate) zone: u16,
     /// The elements that rules of this node added to sets, or took from them: the last one first.
     pub(crate) written: Option<Arc<Vec<Written>>>,
 }
@@ -69,6 +71,7 @@ impl Carried {
         Self {
             ct_mark: 0,
             input: None,
+            zone: 0,
             written: None,
             ..self.clone()
         }
@@ -84,6 +87,7 @@ impl Default for Carried {
             ecn: false,
             ports: None,
             input: None,
+            zone: 0,
             written: None,
         }
     }
@@ -153,8 +157,12 @@ pub(crate) struct Packet {
     pub(crate) back: Option<IpAddr>,
     /// Whether it is a reply that nat has to translate.
     pub(crate) translated: bool,
-    /// Whether a rule set its zone of conntrack.
-    pub(crate) zoned: bool,
+    /// The zone of conntrack that rules gave to it.
+    pub(crate) zone: u16,
+    /// The zone that its connection is in, if it is not the first packet.
+    zone_of_connection: u16,
+    /// The rule that gives it a zone that is not known, in words.
+    pub(crate) unknown_zone: Option<Rc<str>>,
     /// The byte with its type of service; `None` if a rule set it to something unknown.
     pub(crate) tos: Option<u8>,
     /// Whether the client asks for ECN.
@@ -303,7 +311,9 @@ impl Packet {
             source_port: None,
             back: None,
             translated: false,
-            zoned: false,
+            zone: 0,
+            zone_of_connection: flow.carried.zone,
+            unknown_zone: None,
             tos: flow.carried.tos,
             ecn: flow.carried.ecn,
             ports: flow.carried.ports,
@@ -399,6 +409,18 @@ impl Packet {
         self.untracked |= !self.seen_by_conntrack;
     }
 
+    /// Returns whether conntrack looks for its connection in a zone where that is not.
+    pub(crate) const fn is_in_other_zone(&self) -> bool {
+        self.established && !self.untracked && self.zone != self.zone_of_connection
+    }
+
+    /// Gives it a zone of conntrack, unless conntrack has seen it.
+    pub(crate) const fn set_zone(&mut self, zone: u16) {
+        if !self.seen_by_conntrack {
+            self.zone = zone;
+        }
+    }
+
     /// Returns its TCP flags, bit by bit as in the header.
     pub(crate) const fn tcp_flags(&self) -> u8 {
         tcp_flags(self.opens, self.is_reply())
@@ -431,6 +453,11 @@ impl Packet {
             ecn: self.ecn,
             ports: self.ports,
             input: None,
+            zone: if self.established {
+                self.zone_of_connection
+            } else {
+                self.zone
+            },
             written: written.map(|all| Arc::new(all.iter().map(Written::for_others).collect())),
         }
     }

@@ -23,7 +23,7 @@ use super::stage::{Nat, Stage, stages};
 use super::tail::Tail;
 use super::{Chains, Stop, World, ttl};
 use kpx_node::backend::Mode;
-use kpx_node::net::Family;
+use kpx_node::net::{Family, Proto};
 
 /// Where nat decides on the destination (index 0) or the source (index 1) of a connection.
 const DESTINATION: usize = 0;
@@ -277,6 +277,13 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                     };
                     return Ok(smallvec![(branch, End::Drop(reason.to_owned()))]);
                 }
+                if branch.packet.translated && branch.packet.is_in_other_zone() {
+                    let reason = format!(
+                        "looked for in conntrack zone {}, where its connection is not, so nat does not translate it back",
+                        branch.packet.zone
+                    );
+                    return Ok(smallvec![(branch, End::Drop(reason))]);
+                }
                 if side == DESTINATION {
                     branch.packet.translate_back();
                 }
@@ -290,7 +297,11 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             }
             Stage::Ipvs => Ok(self.ipvs(branch, hook)),
             Stage::Conntrack => {
-                branch.packet.seen_by_conntrack = true;
+                // No connection begins with such a packet of TCP; another one begins a new one.
+                let is_other = branch.packet.is_in_other_zone();
+                let is_invalid =
+                    is_other && branch.packet.is_reply() && branch.packet.is(Proto::Tcp);
+                branch.packet.seen_by_conntrack = !is_invalid;
                 Ok(smallvec![(branch, End::Accept)])
             }
             Stage::Unknown(reason) => Ok(smallvec![(branch, End::Unknown(reason.clone()))]),

@@ -13,18 +13,20 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
+use super::arp::arp_rule;
 use super::cell::{Cell, Client, Kind};
 use super::judge::{Judge, Question};
 use super::listeners::hung;
 use super::place::Holder;
 use super::single::{Signs, signs_inside};
-use super::{Fate, Fault, Missing, Obstacle, TunnelState, Verdict, Way, Which};
+use super::{By, Fate, Fault, Missing, Obstacle, TunnelState, Verdict, Way, Which};
 use crate::trace::{self, Carried, Entry, Flow, Further, Kept, Outcome, Reply, World};
 use kpx_node::evidence::Evidence;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::Route;
 use kpx_node::node::sockets::Socket;
+use kpx_node::owner::chain_owner::Maker;
 use kpx_node::owner::{Owners, Port};
 
 /// Nodes that a connection is followed through.
@@ -101,6 +103,8 @@ pub(crate) trait Witnesses: fmt::Debug {
     fn range_of(&self, pod: IpAddr, addrs: &[IpAddr]) -> Option<Cidr>;
     /// Returns the link of the node `name` that has `address`, and its MAC address.
     fn link_with(&self, name: &str, address: IpAddr) -> Option<(&str, &str)>;
+    /// Returns the rule of the node `name` that certainly drops the ARP messages between its `address` and the neighbour `there`.
+    fn arp_rule(&self, name: &str, address: IpAddr, there: IpAddr) -> Option<By>;
 }
 
 /// The states of the nodes.
@@ -139,6 +143,13 @@ impl Witnesses for Others<'_> {
         let mut links = node.links().ok()?.all.iter();
         let link = links.find(|link| link.name == own.link)?;
         Some((&link.name, link.mac.as_deref()?))
+    }
+
+    fn arp_rule(&self, name: &str, address: IpAddr, there: IpAddr) -> Option<By> {
+        let (link, _) = self.link_with(name, address)?;
+        let node = self.0.node(name)?;
+        let (rule, is_certain) = arp_rule(node, link, Some(there))?;
+        is_certain.then(|| By::new(rule, Maker::Unknown, node))
     }
 }
 

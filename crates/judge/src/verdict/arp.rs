@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 
+use super::arp_rules::{Message, dropping};
 use super::judge::{Judge, Question};
 use super::obstacle::Arp;
 use super::replies::{ends, is_stopped};
 use super::{By, Fault, Missing, Obstacle, is_likely, sysctl_of};
+use crate::trace::region::Asked;
+use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::{decisive, maker};
-use crate::trace::{Carried, Entry, Flow, Outcome, Rule, Subsystem};
-use kpx_node::backend::nftables::model::{Base, Chain, Expr, Statement, Table, Verdict};
+use crate::trace::{Carried, Entry, Flow, Outcome, Rule};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::chain_owner::Maker;
@@ -34,19 +36,90 @@ impl Judge<'_> {
                 found
             });
         }
+        if let Some(fault) = self.arp_between_pods(outcome) {
+            return Some(fault);
+        }
         let came_by = self
             .came_in_by(question, outcome)
             .filter(|_| question.flow.entry != Entry::Host);
         let leaves_by = outcome.leaves_by().filter(|_| !self.ends_here(outcome));
-        let all = [came_by.as_deref(), leaves_by];
-        let found = all.into_iter().flatten().map(|link| self.arp_on(link));
+        let next = outcome.gateway.unwrap_or(outcome.destination.0);
+        let back = came_by.as_deref().map(|link| {
+            let client = outcome.sent_from;
+            let next = match self.router.decide(Lookup::to(Asked::new(client, None))) {
+                Decision::Out {
+                    device: Some(device),
+                    gateway,
+                    ..
+                } if *device == *link => Some(gateway.unwrap_or(client)),
+                _ => None,
+            };
+            (link, next)
+        });
+        let all = [back, leaves_by.map(|link| (link, Some(next)))];
+        let found = all
+            .into_iter()
+            .flatten()
+            .map(|(link, next)| self.arp_on(link, next));
         found.reduce(|one, other| match one {
             Some(Fault::Unknown(_)) | None => other.or(one),
             certain => certain,
         })?
     }
 
-    pub(super) fn arp_on(&self, link: &str) -> Option<Fault> {
+    /// Returns the fault of a packet between two pods of a bridge, which find each other on it.
+    fn arp_between_pods(&self, outcome: &Outcome) -> Option<Fault> {
+        let link = outcome.leaves_by().filter(|_| !outcome.masquerade)?;
+        let ends = [outcome.sent_from, outcome.destination.0];
+        let bridge = |pod| {
+            let (_, own) = self.link_of_pod(pod)?;
+            self.far_end(own)?.master.as_deref()
+        };
+        let is_shared = ends[0] != ends[1] && ends.iter().all(|end| bridge(*end) == Some(link));
+        if !is_shared || outcome.source != outcome.sent_from {
+            return None;
+        }
+        let messages = Message::of_bridge(link, &ends[..1], &ends[1..]);
+        let (rule, is_certain) = dropping(self.node, &messages)?;
+        Some(self.arp_fault(link, rule, is_certain))
+    }
+
+    /// Returns the fault of ARP messages of `link` that `rule` drops, or may drop.
+    fn arp_fault(&self, link: &str, rule: Rule, is_certain: bool) -> Fault {
+        if is_certain {
+            let by = By::new(rule, Maker::Unknown, self.node);
+            return Fault::Obstacle(Box::new(Obstacle::Arp {
+                link: link.to_owned(),
+                by: Arp::Dropped(Box::new(by)),
+            }));
+        }
+        Fault::Unknown(Missing::Unmodelled(format!(
+            "rule {} of chain {} in table {} may drop ARP packets of {link}: kpx does not follow them",
+            rule.number, rule.chain, rule.table
+        )))
+    }
+
+    /// Returns the fault of the neighbour `address` on `link`, another node that was read, if a rule there drops its ARP messages.
+    pub(super) fn arp_there(&self, address: IpAddr, link: &str) -> Option<Fault> {
+        let node = self.peers().with_address(address)?;
+        let mut own = self.node.addresses().ok()?.all.iter();
+        let own = own.find(|own| own.link == link && own.addr.contains(address))?;
+        let by = self
+            .others
+            .as_ref()?
+            .arp_rule(node, address, own.addr.addr)?;
+        Some(Fault::Obstacle(Box::new(Obstacle::Arp {
+            link: link.to_owned(),
+            by: Arp::There {
+                node: node.to_owned(),
+                address,
+                by: Box::new(by),
+            },
+        })))
+    }
+
+    /// Returns the fault of packets that need ARP on `link`, where the neighbour is `next`, if it is known.
+    pub(super) fn arp_on(&self, link: &str, next: Option<IpAddr>) -> Option<Fault> {
         let fault = |by| {
             Some(Fault::Obstacle(Box::new(Obstacle::Arp {
                 link: link.to_owned(),
@@ -69,16 +142,8 @@ impl Judge<'_> {
         if needs_it && let Some(key) = keys.into_iter().find(is_never) {
             return fault(Arp::Ignored(key));
         }
-        match self.arp_rule(link)? {
-            (rule, true) => {
-                let by = By::new(rule, Maker::Unknown, self.node);
-                fault(Arp::Dropped(Box::new(by)))
-            }
-            (rule, false) => Some(Fault::Unknown(Missing::Unmodelled(format!(
-                "rule {} of chain {} in table {} may drop ARP packets of {link}: kpx does not follow them",
-                rule.number, rule.chain, rule.table
-            )))),
-        }
+        let (rule, is_certain) = arp_rule(self.node, link, next)?;
+        Some(self.arp_fault(link, rule, is_certain))
     }
 
     /// Returns the fault of an IPv6 neighbour `next` on `link` if rules stop the messages by which it and the node find each other.
@@ -150,73 +215,19 @@ impl Judge<'_> {
             gateway.is_ipv6() && own.any(|neighbour| neighbour.mac.is_some())
         })
     }
-
-    /// Returns the rule of nftables that drops ARP packets of `link`, and whether it certainly does.
-    fn arp_rule(&self, link: &str) -> Option<(Rule, bool)> {
-        let tables = self.node.nft().ok()?.tables.iter();
-        let tables = tables.filter(|table| table.family == "arp" && !table.dormant);
-        let chains = tables.flat_map(|table| {
-            let chains = table.chains.iter();
-            chains.filter_map(move |chain| Some((table, chain, chain.base.as_ref()?)))
-        });
-        let found = chains.filter_map(|(table, chain, base)| dropping(table, chain, base, link));
-        found.max_by_key(|(_, is_certain)| *is_certain)
-    }
 }
 
-/// Returns the rule of a base chain that drops ARP packets of `link`, and whether it certainly does.
-fn dropping(table: &Table, chain: &Chain, base: &Base, link: &str) -> Option<(Rule, bool)> {
-    let rule = |number| Rule {
-        family: Family::V4,
-        subsystem: Subsystem::Nftables,
-        table: format!("{} {}", table.family, table.name),
-        chain: chain.name.clone(),
-        number,
-        rule: String::new(),
-    };
-    let name = match base.hook.as_str() {
-        "input" => "iifname",
-        "output" => "oifname",
-        _ => return None,
-    };
-    let mut may_accept = false;
-    let mut possible = None;
-    for (at, of) in chain.rules.iter().enumerate() {
-        let mut is_certain = true;
-        let mut holds = true;
-        for statement in &of.statements {
-            match statement {
-                Statement::Match { left, op, right } => match (left, right) {
-                    (Expr::Meta(key), Expr::Word(word)) if key == name => {
-                        holds &= (word == link) == (op != "!=");
-                    }
-                    _ => is_certain = false,
-                },
-                Statement::Counter { .. } => {}
-                Statement::Verdict(Verdict::Drop) if holds && is_certain && !may_accept => {
-                    return Some((rule(at + 1), true));
-                }
-                Statement::Verdict(Verdict::Drop) if holds => {
-                    possible = possible.or_else(|| Some(rule(at + 1)));
-                }
-                Statement::Verdict(Verdict::Accept) if holds => {
-                    if is_certain {
-                        return possible.map(|rule| (rule, false));
-                    }
-                    may_accept = true;
-                }
-                // Chains of their own, and what iptables-nft wrote.
-                _ if holds => {
-                    is_certain = false;
-                    may_accept = true;
-                }
-                _ => {}
-            }
-        }
-    }
-    match possible {
-        _ if base.policy == "drop" && !may_accept => Some((rule(0), true)),
-        None if base.policy == "drop" => Some((rule(0), false)),
-        possible => possible.map(|rule| (rule, false)),
-    }
+/// Returns the rule that drops the messages by which `node` and its neighbour on `link` find each other, and whether it certainly does.
+pub(super) fn arp_rule(
+    node: &NodeSnapshot<'_>,
+    link: &str,
+    there: Option<IpAddr>,
+) -> Option<(Rule, bool)> {
+    let all = &node.addresses().ok()?.all;
+    let of_link = all
+        .iter()
+        .filter(|own| own.link == link && own.addr.addr.is_ipv4());
+    let own: Vec<IpAddr> = of_link.map(|own| own.addr.addr).collect();
+    let there: Vec<IpAddr> = there.into_iter().collect();
+    dropping(node, &Message::of_neighbours(link, &own, &there))
 }

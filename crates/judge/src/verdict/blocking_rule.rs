@@ -43,6 +43,8 @@ pub struct By {
     pub program: String,
     /// The command that takes addresses of the cluster out of the set whose members it stops.
     pub release: Option<String>,
+    /// The command that lists the set by which a rule before it accepts packets, if it drops the others.
+    pub allowed: Option<String>,
     /// Whether another rule fills that set.
     pub is_filled: bool,
     /// Whether it ends all packets that reach it, or all of a link, to an address or to a port: rules before it accept some.
@@ -172,6 +174,7 @@ impl By {
             undo: rule.undo(node),
             listing: rule.listing(node),
             release: rule.release(node),
+            allowed: rule.allowed(node),
             is_filled: rule.is_of_filled_set(node),
             program: rule.program(node),
             sparing: rule.sparing(node),

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+use super::detour::leads_to_silence;
 use super::judge::Judge;
 use super::place::ranges_of_all_pods;
 use crate::trace::region::{Asked, AskedMark};
@@ -68,10 +69,12 @@ impl Diverter {
 }
 
 impl Diversion {
-    /// Returns the rule that leads packets to pods past it, if it leads to a table and the end is a pod.
+    /// Returns the rule that leads packets to pods past it, if it leads to a table and the end is a pod. A rule to next hops that do not
+    /// answer is better removed.
     pub fn bypass(&self, node: &NodeSnapshot<'_>) -> Option<PolicyRule> {
         match &self.by {
             Diverter::Route(_) => None,
+            Diverter::Rule(rule) if leads_to_silence(node, rule) => None,
             Diverter::Rule(rule) => rule.bypass(pods_with(node, self.end.ip())?),
         }
     }

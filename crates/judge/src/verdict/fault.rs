@@ -264,6 +264,11 @@ pub enum Odd {
         /// The rule that leads packets to pods past it.
         bypass: Option<Box<PolicyRule>>,
     },
+    /// It is one of several next hops of the route there, and another one is that node's address.
+    NextHop {
+        /// The number of next hops.
+        hops: usize,
+    },
     /// A tunnel has a route there, too.
     Tunnel {
         /// The tunnel.
@@ -314,6 +319,9 @@ impl OddWay {
             Odd::Rule { rule, .. } => format!(
                 "routing policy rule {} ({rule}) leads them past the route by that address",
                 rule.priority
+            ),
+            Odd::NextHop { hops } => format!(
+                "the route to them has {hops} next hops, and this one is no address of {node}, so that some connections take it"
             ),
             Odd::Tunnel { link } => format!("tunnel {link} has a route to them"),
             Odd::NoRoutes => {

@@ -84,9 +84,17 @@ impl Judge<'_> {
             (is_translated || is_ended(&fault)).then_some(fault)
         };
         // Without the address of the gateway, nothing answers the pod.
-        let end = inside
-            .end(&comes)
-            .map(|fault| self.no_gateway(&inside, outcome.source).unwrap_or(fault));
+        let end = inside.end(&comes).map(|fault| {
+            let missing = self.no_gateway(&inside, outcome.source);
+            let not_own = || match &fault {
+                Fault::Obstacle(what) => match **what {
+                    Obstacle::Unanswered { address, .. } => self.not_own(address),
+                    _ => None,
+                },
+                _ => None,
+            };
+            missing.or_else(not_own).unwrap_or(fault)
+        });
         let found = end
             .map(|fault| self.with_stranger(question, fault))
             .or_else(|| inside.has_source(outcome.source))
@@ -102,7 +110,9 @@ impl Judge<'_> {
     pub(super) fn inside_client(&self, question: Question<'_>) -> Option<Fault> {
         let flow = question.flow;
         let address = flow.source.filter(|_| flow.entry == Entry::Pod)?;
-        let network = self.network_of(address).ok().flatten()?;
+        let Some(network) = self.network_of(address).ok().flatten() else {
+            return self.bridge_not_own(address);
+        };
         let leaves = Flow {
             entry: Entry::Host,
             ..flow.clone()
@@ -138,6 +148,36 @@ impl Judge<'_> {
             .or_else(|| self.silent_gateway(&inside, flow.destination))
             .or_else(|| self.other_gateway(&inside, flow.destination))
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
+            .or_else(|| self.expiring_gateway(&inside, flow.destination))
+    }
+
+    /// Returns the doubt about packets to `to` of a pod whose next hop is an address of the node that the kernel does not take for its
+    /// own: the pod still has a neighbour entry of it.
+    fn expiring_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
+        let (gateway, link) = inside.next_hop(to)?;
+        let fault = self.not_own(gateway)?;
+        let node = NodeSnapshot::new(&inside.network.evidence);
+        let entry = node.neighbour_table().ok()?.on(gateway, &link);
+        let is_kept = entry.is_some_and(|entry| entry.permanent);
+        (!is_kept).then(|| {
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "{fault}; the pod has a neighbour entry of it that the node will not confirm when it expires"
+            )))
+        })
+    }
+
+    /// Returns the fault of any pod of the bridge whose network has `pod`, if the kernel does not take the bridge's address for its own.
+    fn bridge_not_own(&self, pod: IpAddr) -> Option<Fault> {
+        let links = &self.node.links().ok()?.all;
+        let is_bridge = |name: &str| {
+            links
+                .iter()
+                .any(|link| link.name == name && link.kind == "bridge")
+        };
+        let mut own = self.node.addresses().ok()?.all.iter();
+        let own =
+            own.find(|own| !own.addr.is_host() && own.addr.contains(pod) && is_bridge(&own.link))?;
+        self.not_own(own.addr.addr)
     }
 
     /// Returns `flow` as it reaches this node: with the fields that the network of its client gives its packets, and the link by

@@ -6,12 +6,14 @@
 mod across;
 mod announced;
 mod arp;
+mod arp_rules;
 mod balancer;
 mod barrier;
 mod blocking_rule;
 mod bpf;
 mod cell;
 mod design;
+mod detour;
 mod diversion;
 mod end;
 mod fault;

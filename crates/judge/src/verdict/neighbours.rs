@@ -36,6 +36,17 @@ impl Judge<'_> {
         })?;
         let next = outcome.gateway.unwrap_or(outcome.destination.0);
         let is_there = found.address == next && outcome.leaves_by() == Some(found.link.as_str());
+        let end = if is_there {
+            Some((outcome.destination.0, outcome.gateway))
+        } else {
+            let client = back_to(question, outcome);
+            client.map(|client| (client, (client != found.address).then_some(found.address)))
+        };
+        let detour = end.and_then(|(to, gateway)| self.detour(to, (&found.link, gateway)));
+        let known = detour.or_else(|| self.arp_there(found.address, &found.link));
+        if known.is_some() {
+            return known;
+        }
         let there = self.way_there(question, outcome).filter(|_| is_there);
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         let carrier = links.iter().find(|link| {
@@ -62,18 +73,29 @@ impl Judge<'_> {
         })))
     }
 
-    /// Returns the fault of packets whose next hop is `address` on `link`, if it does not answer.
-    pub(super) fn silent_neighbour(&self, address: IpAddr, link: &str) -> Option<Fault> {
+    /// Returns the fault of packets for `to` that leave by `link` and `gateway`, if the next hop does not answer.
+    pub(super) fn silent_neighbour(
+        &self,
+        to: IpAddr,
+        (link, gateway): (&str, Option<IpAddr>),
+    ) -> Option<Fault> {
+        let address = gateway.unwrap_or(to);
         let entry = self.node.neighbour_table().ok()?.on(address, link)?;
-        entry.failed.then(|| {
-            Fault::Obstacle(Box::new(Obstacle::Unanswered {
-                address,
-                link: link.to_owned(),
-                inside: None,
-                silent: self.silent_at(address),
-                there: None,
-            }))
-        })
+        if !entry.failed {
+            return None;
+        }
+        let detour = self.detour(to, (link, gateway));
+        detour
+            .or_else(|| self.arp_there(address, link))
+            .or_else(|| {
+                Some(Fault::Obstacle(Box::new(Obstacle::Unanswered {
+                    address,
+                    link: link.to_owned(),
+                    inside: None,
+                    silent: self.silent_at(address),
+                    there: None,
+                })))
+            })
     }
 
     /// Returns the fault of a packet whose next hop, or whose reply's, is an address of another node that was read, if it is sent to

@@ -233,6 +233,19 @@ pub enum Obstacle {
         /// The route.
         route: Box<Route>,
     },
+    /// A routing policy rule or a route leads packets to a next hop that does not answer, and hides another way.
+    Detour {
+        /// The destination of the packets or of their replies.
+        to: IpAddr,
+        /// The way that they take, in words.
+        way: String,
+        /// The way that they would take without it, in words.
+        usual: String,
+        /// The route.
+        route: Box<Route>,
+        /// The rule that leads to its table, if no next hop in that answers.
+        rule: Option<Box<PolicyRule>>,
+    },
     /// On a link, the node and its neighbours do not find each other by ARP.
     Arp {
         /// The link.
@@ -630,6 +643,15 @@ pub enum Arp {
     Ignored(String),
     /// This rule of nftables drops its packets.
     Dropped(Box<By>),
+    /// This rule of another node drops its packets.
+    There {
+        /// The node.
+        node: String,
+        /// Its address on the link.
+        address: IpAddr,
+        /// The rule.
+        by: Box<By>,
+    },
     /// This rule drops the messages of `ICMPv6` that have its place.
     Unsolicited(Box<By>),
 }
@@ -722,6 +744,7 @@ impl Obstacle {
             | Self::NoSourcePort { .. }
             | Self::NoPeer { .. }
             | Self::DeadNextHop { .. }
+            | Self::Detour { .. }
             | Self::HiddenRoute { .. }
             | Self::IntoTunnel { .. }
             | Self::ThirdNode { .. }
@@ -797,6 +820,7 @@ impl Obstacle {
             | Self::NoPeer { .. }
             | Self::OtherSource { .. }
             | Self::IntoTunnel { .. }
+            | Self::Detour { .. }
             | Self::HiddenRoute { .. }
             | Self::ThirdNode { .. }
             | Self::Arp { .. }

@@ -127,13 +127,27 @@ impl Judge<'_> {
         // Of several next hops, the kernel takes one for each connection.
         let hops = route.map_or(&[][..], |route| &route.nexthops);
         let mut others = hops.iter().skip(1);
-        self.stray_to(endpoint.addr, name, device, outcome.gateway)
+        let mut stray = self
+            .stray_to(endpoint.addr, name, device, outcome.gateway)
             .or_else(|| {
                 others.find_map(|(gateway, link)| {
                     let device = link.as_deref().unwrap_or(device);
                     self.stray_to(endpoint.addr, name, device, *gateway)
                 })
-            })
+            });
+        let by_node = |(gateway, _): &(Option<IpAddr>, _)| {
+            let peer = self.peers().by_name.get(name);
+            peer.is_some_and(|peer| gateway.is_some_and(|by| peer.addrs.contains(&by)))
+        };
+        if let Some(Fault::Unknown(Missing::PodRoute { there, .. })) = &mut stray
+            && there.odd.is_none()
+            && hops.len() > 1
+            && hops.iter().any(by_node)
+        {
+            let why = Odd::NextHop { hops: hops.len() };
+            there.odd = Some(OddWay { why, hider: None });
+        }
+        stray
     }
 
     /// Returns the doubt about packets to `address`, a pod of the Node called `name`, that leave by `device` and `gateway`.
@@ -417,14 +431,8 @@ impl Judge<'_> {
         if is_usual || self.is_tunnel(device) || to != Some(by) && !self.is_tunnel(&usual) {
             return None;
         }
-        let mut routes = self.node.routes().ok()?.all.iter();
-        let route = routes.find(|route| {
-            route.destination.contains(pod)
-                && route.device.as_deref() == Some(device)
-                && route.gateway == gateway
-                && self.rule_to(route).is_some()
-        })?;
-        let rule = self.rule_to(route)?;
+        let (route, rule) = self.leading(pod, (device, gateway))?;
+        let rule = rule?;
         if self.keeps_pod_apart(&route.table) {
             return None;
         }

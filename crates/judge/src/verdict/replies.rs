@@ -209,9 +209,15 @@ impl<'n> Judge<'n> {
         if question.flow.proto == Proto::Udp && which != Which::Reply {
             which = Which::Datagram;
         }
-        let Some(fault) = self.stopped(&lost, which, outcome.sent_from) else {
+        let Some(mut fault) = self.stopped(&lost, which, outcome.sent_from) else {
             return way;
         };
+        // The rule that gave the connection its zone is on the way of the first packet.
+        if let Fault::Obstacle(what) = &mut fault
+            && let Obstacle::Further { by, .. } = &mut **what
+        {
+            *by = by.take().or_else(|| self.zoned_by(question, outcome));
+        }
         if let Some(missing) = self.routed_in_vrf(&fault) {
             return Way {
                 fault: way.fault.or(Some(Fault::Unknown(missing))),
@@ -226,6 +232,18 @@ impl<'n> Judge<'n> {
             },
             ..way
         }
+    }
+
+    /// Returns the rule that puts a packet with `outcome` into a zone of conntrack.
+    fn zoned_by(&self, question: Question<'_>, outcome: &Outcome) -> Option<Box<By>> {
+        if outcome.carried.zone == 0 {
+            return None;
+        }
+        let family = Family::of(question.flow.destination);
+        let outcomes = self.back(family).walk(question.flow);
+        let mut hops = outcomes.iter().flat_map(|outcome| &outcome.hops);
+        let hop = hops.find(|hop| matches!(hop.effect, Effect::Zone { .. }))?;
+        By::foreign(hop, family, self.node).map(|by| Box::new(by.of_further(family, self.node)))
     }
 
     /// Returns whether a bridge carries the reply from port to port: it passes rules, but no route.
@@ -359,11 +377,12 @@ const fn is_routing(hop: &Hop) -> bool {
     matches!(hop.effect, Effect::Nowhere { .. })
 }
 
-/// Returns the rule that takes a reply out of connection tracking, if it does not end for want of a route.
+/// Returns the rule that takes a reply out of connection tracking, or puts it into another zone, if it does not end for want of a
+/// route.
 fn untracking(of: &Outcome) -> Option<&Hop> {
     let mut hops = of.hops.iter().map(AsRef::as_ref);
     let is_routed = of.hops.last().is_some_and(|hop| is_routing(hop));
-    hops.find(|hop| !is_routed && hop.effect == Effect::Untrack)
+    hops.find(|hop| !is_routed && matches!(hop.effect, Effect::Untrack | Effect::Zone { .. }))
 }
 
 /// Lets `follow` follow `reply` and the packets after it until it returns none. The client sends `sent`. Each packet has the marks

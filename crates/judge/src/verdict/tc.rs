@@ -16,7 +16,7 @@ use crate::trace::{Entry, Outcome};
 use kpx_node::net::Proto;
 use kpx_node::node::bpf::Bpf;
 use kpx_node::node::links;
-use kpx_node::node::tc::{Does, Filter, Keys, Loss, Side, Tc};
+use kpx_node::node::tc::{Class, Does, Filter, Keys, Loss, Shaper, Side, Tc};
 
 /// A packet at one side of a link.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,8 @@ impl Judge<'_> {
 
     /// Returns the first that keeps the packet or its reply.
     fn meets(&self, tc: Option<&Tc>, question: Question<'_>, outcome: &Outcome) -> Option<Met> {
-        let tc = tc.filter(|tc| !tc.filters.is_empty() || !tc.losses.is_empty());
+        let tc = tc
+            .filter(|tc| !tc.filters.is_empty() || !tc.losses.is_empty() || !tc.shapers.is_empty());
         let bpf = self.node.bpf().ok();
         let bpf = bpf.filter(|bpf| bpf.links().is_ok_and(|all| !all.is_empty()));
         if tc.is_none() && bpf.is_none() {
@@ -180,11 +181,29 @@ impl Judge<'_> {
         let link = passage.link;
         let mut unsure = None;
         let mut may_pass = false;
+        // The filter that chooses the class, if one certainly does.
+        let mut chosen = None;
+        let shaper = tc
+            .shapers
+            .get(link)
+            .filter(|_| passage.side == Side::Egress);
         let all = tc.filters.get(link).map_or(&[][..], Vec::as_slice);
         for filter in all.iter().filter(|filter| filter.side == passage.side) {
             let Some(matched) = matches(filter, passage) else {
                 continue;
             };
+            if let Some(shaper) = shaper
+                && filter.hook == "root"
+                && matches!(filter.does, Does::Nothing | Does::Pass)
+            {
+                unsure = unsure.or_else(|| into_class(shaper, filter, link));
+                may_pass = true;
+                if matched {
+                    chosen = Some(filter);
+                    break;
+                }
+                continue;
+            }
             match &filter.does {
                 Does::Nothing => {}
                 Does::Pass if matched => break,
@@ -205,6 +224,16 @@ impl Judge<'_> {
                 }
                 does => unsure = unsure.or_else(|| Some(doubt(filter, does, link))),
             }
+        }
+        if let Some(shaper) = shaper.filter(|_| chosen.is_none()) {
+            if shaper.drops_others() && passage.certain && !may_pass && unsure.is_none() {
+                return Some(Met::Dropped(Obstacle::Tc {
+                    link: link.to_owned(),
+                    filter: None,
+                    reply: passage.reply,
+                }));
+            }
+            unsure = unsure.or_else(|| into_default(shaper, link));
         }
         let unsure = unsure.map(|why| Met::Unsure(Missing::Unmodelled(why)));
         let loss = tc.losses.get(link);
@@ -260,6 +289,48 @@ fn program_at(bpf: &Bpf, passage: Passage<'_>) -> Option<Met> {
         found.attach_type,
         found.dev
     ))))
+}
+
+/// Returns why the class to which `filter` leads packets may lose them: without its rate, any may. The kernel leads packets for a class that
+/// is not there where it leads those that no filter chooses.
+fn into_class(shaper: &Shaper, filter: &Filter, link: &str) -> Option<String> {
+    let Some((name, classes)) = filter.class.as_ref().zip(shaper.classes.as_ref()) else {
+        return Some(format!(
+            "the tc filter `{filter}` of {link} leads packets into a class of its {} qdisc, whose rate is not read: whether they are lost \
+             there is unknown (`tc -s class show dev {link}` shows its rate and drops)",
+            shaper.kind
+        ));
+    };
+    let Some(class) = classes.get(name) else {
+        return into_default(shaper, link);
+    };
+    let why = slow_class(name, class, link)?;
+    Some(format!("the tc filter `{filter}` leads packets into {why}"))
+}
+
+/// Returns why the class of packets that no filter leads to one may lose them.
+fn into_default(shaper: &Shaper, link: &str) -> Option<String> {
+    if shaper.drops_others() {
+        return Some(format!(
+            "the {} qdisc of {link} drops packets that no tc filter leads into a class: whether one does is unknown",
+            shaper.kind
+        ));
+    }
+    let name = shaper.default.as_ref()?;
+    let class = shaper.classes.as_ref()?.get(name)?;
+    let why = slow_class(name, class, link)?;
+    Some(format!("packets that no tc filter chooses go into {why}"))
+}
+
+/// Returns why `class` may lose packets: it is slower than clients wait.
+fn slow_class(name: &str, class: &Class, link: &str) -> Option<String> {
+    let rate = class.rate.filter(|_| class.is_slow())?;
+    let drops = class
+        .drops
+        .map_or_else(String::new, |drops| format!(", and has dropped {drops}"));
+    Some(format!(
+        "class {name} of {link}, which sends {rate} bytes/s{drops}: whether connections are too slow in it is unknown"
+    ))
 }
 
 /// Returns why a filter leaves the way of a packet open.

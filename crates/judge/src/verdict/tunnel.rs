@@ -167,8 +167,7 @@ impl Judge<'_> {
                 route: Box::new(route.ok()??.clone()),
             })));
         }
-        let next = first.gateway.unwrap_or(to);
-        let silent = self.silent_neighbour(next, by);
+        let silent = self.silent_neighbour(to, (by, first.gateway));
         silent
             .or_else(|| self.by_vpn(to, name, by))
             .or_else(|| self.carrier_by_rule(link, name, first))

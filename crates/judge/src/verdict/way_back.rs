@@ -108,8 +108,16 @@ impl Judge<'_> {
             let way = usual.map_or_else(|| "directly".to_owned(), |by| format!("via {by}"));
             format!("while what the node itself sends there leaves {way}")
         };
+        let by = match self.leading(to, (out, Some(gateway))) {
+            Some((_, Some(rule))) => format!(
+                " (routing policy rule {} ({rule}) leads them there)",
+                rule.priority
+            ),
+            Some((route, None)) => format!(" (route {route})"),
+            None => String::new(),
+        };
         Some(Fault::Unknown(Missing::Unmodelled(format!(
-            "replies to {to} leave by {out} via {gateway}, {why}: whether they reach it is unknown"
+            "replies to {to} leave by {out} via {gateway}, {why}: whether they reach it is unknown{by}"
         ))))
     }
 }

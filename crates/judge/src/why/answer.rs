@@ -217,7 +217,11 @@ impl Answer {
 impl Broken {
     pub(super) fn new(cause: Cause, degree: Degree, at: At) -> Self {
         let there = |fix: Option<Fix>| match &at.there {
-            Some(node) => fix.map(|fix| fix.at(node)),
+            // The fix of a rule of a third node is for that one.
+            Some(node) => fix.map(|fix| match fix.there() {
+                Some(_) => fix,
+                None => fix.at(node),
+            }),
             None => fix,
         };
         Self {

@@ -100,7 +100,24 @@ impl Look<'_> {
         let mut all = Vec::new();
         all.extend(tracked(cell, &faults));
         all.extend(self.dormant(Family::of(cell.flow.destination)));
-        all.extend(self.foreign_rules(cell, &failing, is_decisive));
+        // A rule to a table without a next hop that answers is at fault, whatever gives packets its mark.
+        let is_marked = faults.iter().any(|fault| match fault {
+            Fault::Obstacle(what) => {
+                matches!(&**what, Obstacle::Detour { rule: Some(rule), .. } if rule.mark.is_some())
+            }
+            _ => false,
+        });
+        let is_at_fault = |effect: &Effect| {
+            is_decisive(effect) && !(is_marked && matches!(effect, Effect::Mark { .. }))
+        };
+        // The packets themselves pass the rules that drop ARP messages.
+        let is_of_arp = |fault: &&Fault| match fault {
+            Fault::Obstacle(what) => matches!(&**what, Obstacle::Arp { .. }),
+            _ => false,
+        };
+        if !faults.iter().all(is_of_arp) {
+            all.extend(self.foreign_rules(cell, &failing, is_at_fault));
+        }
         let settings = self.settings(cell, &faults);
         // A sysctl that is off is one cause, also where kube-proxy sets it.
         let is_known =
@@ -525,6 +542,14 @@ impl Look<'_> {
                 end => end.into(),
             })
             .collect();
+        // What certainly fails is named before what may.
+        let fails = |end: &SocketAddr| {
+            faults.iter().any(|fault| match fault {
+                Fault::NoRoute { to, .. } | Fault::WrongWay { address: to, .. } => to == end,
+                _ => false,
+            })
+        };
+        ends.sort_by_key(|end| !fails(end));
         // What leads replies astray is about the client.
         ends.sort_by_key(|end| is_reply(fault) && end.port() != 0);
         let end_in = |net: Cidr| ends.iter().any(|at| net.contains(at.ip()));
@@ -558,6 +583,15 @@ impl Look<'_> {
             .into_iter()
             .chain(leading)
         {
+            if let Diverter::Rule(rule) = &of.by
+                && let Some(what) = self.judge.detour_by(rule, of.end.ip())
+            {
+                found.push(Candidate {
+                    repairs: super::obstacle::repairs(&what),
+                    what: What::Obstacle(what),
+                });
+                continue;
+            }
             if let Some(rule) = of.bypass(self.node).filter(|_| is_astray) {
                 found.push(Candidate {
                     what: What::Route(of.words.clone(), of.end, bypass_fix(&rule)),
@@ -618,6 +652,7 @@ const fn is_decisive(effect: &Effect) -> bool {
             | Effect::Mark { .. }
             | Effect::Ttl { .. }
             | Effect::Untrack
+            | Effect::Zone { .. }
     )
 }
 

@@ -579,6 +579,13 @@ impl Cause {
                     || matches!(
                         (&**what, &**same),
                         (
+                            Obstacle::Detour { rule: Some(rule), .. },
+                            Obstacle::Detour { rule: Some(its), .. },
+                        ) if rule == its
+                    )
+                    || matches!(
+                        (&**what, &**same),
+                        (
                             Obstacle::RouteBack { pod, link, route, .. },
                             Obstacle::RouteBack { pod: its_pod, link: its_link, route: its_route, .. },
                         ) if (pod, link, route) == (its_pod, its_link, its_route)

@@ -26,11 +26,15 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::KeptByRoute {
             rule: Some(rule), ..
         }
+        | Obstacle::Detour {
+            rule: Some(rule), ..
+        }
         | Obstacle::ThirdNode {
             rule: Some(rule), ..
         } => vec![Repair::RemovePolicyRule(rule.clone())],
         Obstacle::KeptByRoute { route, .. }
         | Obstacle::ThirdNode { route, .. }
+        | Obstacle::Detour { route, .. }
         | Obstacle::HiddenRoute { route, .. }
         | Obstacle::Tunnel { route: Some(route), .. }
         | Obstacle::IntoTunnel { route, .. } => vec![Repair::RemoveRoute(route.clone())],

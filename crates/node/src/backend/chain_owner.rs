@@ -89,6 +89,9 @@ const fn named(name: &'static str, names: &'static [&'static str]) -> Software {
 /// The cache that answers queries to the cluster's DNS on the node itself.
 const NODE_LOCAL_DNS: &str = "NodeLocal DNS";
 
+/// Docker.
+const DOCKER: &str = "Docker";
+
 /// The owner of rules in a chain that Docker creates but does not fill.
 pub const ADMINISTRATOR: &str = "the administrator (DOCKER-USER)";
 
@@ -190,7 +193,7 @@ pub const SOFTWARE: &[Software] = &[
     Software {
         tables: &["docker-bridges"],
         links: &["docker0", "docker_gwbridge"],
-        ..named("Docker", &["DOCKER"])
+        ..named(DOCKER, &["DOCKER"])
     },
     Software {
         tables: &["netavark"],
@@ -295,6 +298,7 @@ impl Software {
     /// Returns whether `link` is one of its links.
     pub fn has_link(&self, link: &str) -> bool {
         self.links.iter().any(|pattern| fits(pattern, link))
+            || self.name == DOCKER && docker_network(link).is_some()
     }
 
     /// Returns whether `name` is one of its chains or IP sets.
@@ -321,7 +325,7 @@ impl Software {
                 true
             }
             _ => sign.starts_with("0x") && rule.split(' ').any(|word| word == *sign),
-        })
+        }) || self.name == NODE_LOCAL_DNS && untracks_dns(rule)
     }
 
     /// Returns whether `name`, of a container, an image or a process, belongs to its agent.
@@ -333,6 +337,30 @@ impl Software {
 /// Returns whether `link` is the link of `NodeLocal` DNS, which has the addresses that it answers at.
 pub fn is_node_local_dns(link: &str) -> bool {
     maker_of_link(link) == Maker::Other(NODE_LOCAL_DNS)
+}
+
+/// Returns the first digits of the id of the Docker network whose bridge is `link`.
+pub fn docker_network(link: &str) -> Option<&str> {
+    let id = link.strip_prefix("br-")?;
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (id.len() == 12 && id.bytes().all(is_hex)).then_some(id)
+}
+
+/// Returns whether `rule` keeps queries to the cluster's DNS, or its answers, out of connection tracking for one address: `NodeLocal` DNS
+/// writes such rules, in older releases without a comment.
+fn untracks_dns(rule: &str) -> bool {
+    let words: Vec<&str> = rule.split_whitespace().collect();
+    let has = |option: &str, value: &dyn Fn(&str) -> bool| {
+        words
+            .windows(2)
+            .any(|pair| pair[0] == option && value(pair[1]))
+    };
+    let is_one = |address: &str| address.ends_with("/32") || address.ends_with("/128");
+    let is_dns = |port: &str| port == "53";
+    let untracks = has("-j", &|target| target == "NOTRACK") || words.contains(&"--notrack");
+    untracks
+        && (has("-d", &is_one) && has("--dport", &is_dns)
+            || has("-s", &is_one) && has("--sport", &is_dns))
 }
 
 /// Returns whether `name` is `pattern`, in which a star at the end stands for the rest.
@@ -574,5 +602,39 @@ mod tests {
                 "{table} {chain}"
             );
         }
+    }
+
+    #[test]
+    fn rules_of_node_local_dns_and_bridges_of_docker_are_known_by_their_form() {
+        let dns = Maker::Other(NODE_LOCAL_DNS);
+        for (rule, maker) in [
+            (
+                "-A PREROUTING -d 10.96.0.10/32 -p udp -m udp --dport 53 -j NOTRACK",
+                dns,
+            ),
+            (
+                "-A OUTPUT -s 169.254.20.10/32 -p tcp -m tcp --sport 53 -j CT --notrack",
+                dns,
+            ),
+            (
+                "-A PREROUTING -d 10.96.0.0/12 -p udp -m udp --dport 53 -j NOTRACK",
+                Maker::Unknown,
+            ),
+            (
+                "-A PREROUTING -d 10.96.0.10/32 -p udp -m udp --dport 53 -j DROP",
+                Maker::Unknown,
+            ),
+            (
+                "-A PREROUTING -d 10.96.0.10/32 -p udp -m udp --dport 123 -j NOTRACK",
+                Maker::Unknown,
+            ),
+        ] {
+            assert_eq!(maker_of_rule(rule, None), maker, "{rule}");
+        }
+        assert_eq!(docker_network("br-5f3c0a1e22aa"), Some("5f3c0a1e22aa"));
+        for other in ["br-lan", "br-5f3c0a1e22aaff", "br-5F3C0A1E22AA", "docker0"] {
+            assert_eq!(docker_network(other), None, "{other}");
+        }
+        assert_eq!(maker_of_link("br-5f3c0a1e22aa"), Maker::Other(DOCKER));
     }
 }

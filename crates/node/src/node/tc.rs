@@ -25,6 +25,49 @@ pub struct Tc {
     pub filters: BTreeMap<String, Vec<Filter>>,
     /// Links whose qdisc loses packets for other reasons than a full queue.
     pub losses: BTreeMap<String, Loss>,
+    /// Links whose root qdisc shares their rate out between classes.
+    pub shapers: BTreeMap<String, Shaper>,
+}
+
+/// A root qdisc with classes of packets.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Shaper {
+    /// `htb`, `hfsc`, …
+    pub kind: String,
+    /// The class of packets that no filter leads to one, as `MAJOR:MINOR`; `None` if that is not known.
+    pub default: Option<String>,
+    /// The classes by their names; `None` if they were not read.
+    pub classes: Option<BTreeMap<String, Class>>,
+}
+
+/// A class of packets.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Class {
+    /// The highest rate of its packets in bytes per second, if it is known.
+    pub rate: Option<u64>,
+    /// How many packets it dropped, if that is known.
+    pub drops: Option<u64>,
+}
+
+impl Shaper {
+    /// Returns whether it drops packets that neither a filter nor the default leads to a class.
+    pub fn drops_others(&self) -> bool {
+        match self.kind.as_str() {
+            "drr" | "qfq" => true,
+            "hfsc" => {
+                let named = self.default.as_ref().zip(self.classes.as_ref());
+                named.is_some_and(|(class, classes)| !classes.contains_key(class))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Class {
+    /// Returns whether even a few connections are slower in it than their clients wait.
+    pub fn is_slow(&self) -> bool {
+        self.rate.is_some_and(|rate| rate < SLOW)
+    }
 }
 
 /// The packets that a qdisc loses.
@@ -57,6 +100,8 @@ pub struct Filter {
     pub keys: Keys,
     /// Its effect on packets.
     pub does: Does,
+    /// The class of the qdisc to which it leads packets, as `MAJOR:MINOR`, if it leads them to one.
+    pub class: Option<String>,
 }
 
 /// The match of a filter: all parts together.
@@ -109,13 +154,39 @@ impl fmt::Display for Filter {
 struct Raw {
     qdiscs: Vec<RawQdisc>,
     filters: Vec<RawLink>,
+    #[serde(default)]
+    classes: Vec<RawClasses>,
+}
+
+/// The classes of one link.
+#[derive(Deserialize)]
+struct RawClasses {
+    dev: String,
+    classes: Vec<RawClass>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawClass {
+    handle: String,
+    ceil: Option<u64>,
+    rate: Option<u64>,
+    stats: RawStats,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawStats {
+    drops: Option<u64>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawQdisc {
     kind: String,
+    handle: String,
     dev: String,
+    root: bool,
     options: Map<String, Value>,
 }
 
@@ -142,8 +213,30 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
     let mut tc = Tc::default();
     for qdisc in raw.qdiscs {
         if let Some(loss) = loss(&qdisc) {
-            tc.losses.insert(qdisc.dev, loss);
+            tc.losses.insert(qdisc.dev.clone(), loss);
         }
+        if qdisc.root && SHAPERS.contains(&&*qdisc.kind) {
+            let shaper = Shaper {
+                default: default_class(&qdisc),
+                kind: qdisc.kind,
+                classes: None,
+            };
+            tc.shapers.insert(qdisc.dev, shaper);
+        }
+    }
+    for of in raw.classes {
+        let Some(shaper) = tc.shapers.get_mut(&of.dev) else {
+            continue;
+        };
+        let read = |class: RawClass| {
+            let known = Class {
+                rate: class.ceil.or(class.rate),
+                drops: class.stats.drops,
+            };
+            (class.handle, known)
+        };
+        let classes = shaper.classes.get_or_insert_default();
+        classes.extend(of.classes.into_iter().map(read));
     }
     for of in raw.filters {
         let side = if of.hook == "ingress" {
@@ -168,6 +261,7 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
                 program: program(&options),
                 keys: keys(&filter.kind, &options),
                 does: does(&filter.kind, &options),
+                class: class(&options),
                 protocol: filter.protocol,
                 kind: filter.kind,
             });
@@ -177,6 +271,20 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
         list.sort_by_key(|filter| (filter.hook == "root", filter.pref));
     }
     Ok(tc)
+}
+
+/// Qdiscs that share the rate of their link out between classes.
+const SHAPERS: &[&str] = &["cbq", "drr", "hfsc", "htb", "qfq"];
+
+/// Returns the class of packets that no filter leads to one.
+fn default_class(qdisc: &RawQdisc) -> Option<String> {
+    let default = qdisc.options.get("default")?;
+    let minor = match default.as_str() {
+        Some(text) => u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()?,
+        None => u32::try_from(default.as_u64()?).ok()?,
+    };
+    let major = qdisc.handle.trim_end_matches(':');
+    (!major.is_empty()).then(|| format!("{major}:{minor:x}"))
 }
 
 /// Bytes of the first packet of a connection over TCP, with its Ethernet header.
@@ -208,6 +316,12 @@ fn loss(qdisc: &RawQdisc) -> Option<Loss> {
 
 fn text<'o>(of: &'o Map<String, Value>, key: &str) -> Option<&'o str> {
     of.get(key)?.as_str().filter(|text| !text.is_empty())
+}
+
+/// Returns the class to which a filter leads packets.
+fn class(options: &Map<String, Value>) -> Option<String> {
+    let class = text(options, "flowid").or_else(|| text(options, "classid"));
+    class.map(str::to_owned)
 }
 
 fn program(options: &Map<String, Value>) -> Option<String> {

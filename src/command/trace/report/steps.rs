@@ -117,6 +117,7 @@ pub(super) fn effect(hop: &HopRow, arrow: &str) -> String {
         Effect::Mark { from, to } => format!("marks {from:#x} {arrow} {to:#x}"),
         Effect::Ttl { to } => format!("sets the TTL to {to}"),
         Effect::Untrack => "excludes it from conntrack".to_owned(),
+        Effect::Zone { zone } => format!("puts it into conntrack zone {zone}"),
         Effect::Balance {
             server,
             scheduler,

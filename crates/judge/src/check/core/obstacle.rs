@@ -10,6 +10,7 @@ use crate::verdict::{
     RESERVED_PORTS, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
     sysctl_of,
 };
+use kpx_node::backend::chain_owner::docker_network;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -246,12 +247,12 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Let the route lead to the node of the pods, then repair what sets the routes to pods: the network plugin.",
             format!("ip route replace {} via {home}", route.destination),
         ),
-        Obstacle::KeptByRoute { route, rule, .. } | Obstacle::ThirdNode { route, rule, .. } => {
-            match rule {
-                Some(rule) => diversion_fix(rule.removal(), None),
-                None => diversion_fix(route.removal(), route.daemon()),
-            }
-        }
+        Obstacle::KeptByRoute { route, rule, .. }
+        | Obstacle::ThirdNode { route, rule, .. }
+        | Obstacle::Detour { route, rule, .. } => match rule {
+            Some(rule) => diversion_fix(rule.removal(), None),
+            None => diversion_fix(route.removal(), route.daemon()),
+        },
         Obstacle::Limited { limit, by } => limit_fix(limit, by),
         Obstacle::IntoTunnel { link, route, .. } => Fix::on_node(
             format!(
@@ -260,6 +261,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
             route.removal(),
         ),
+        Obstacle::HiddenRoute { route, .. }
+            if let Some(network) = route.device.as_deref().and_then(docker_network) =>
+        {
+            Fix::on_node(
+                format!(
+                    "The bridge is of a Docker network, whose subnet overlaps the pods' range: remove that network (`docker network rm \
+                     {network}`), or give it another subnet. Until then, remove the route; Docker makes it again when it starts."
+                ),
+                route.removal(),
+            )
+        }
         Obstacle::HiddenRoute { route, .. } => Fix::on_node(
             "Remove the route, also where it is configured: a network plugin that no longer runs here may have left it.",
             route.removal(),
@@ -279,6 +291,21 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                             firewall.";
                 Fix::on_node(text, command.unwrap_or_else(|| by.listing.clone()))
             }
+            Arp::There { node, by, .. } => rule_fix(by).at(node),
+            // The policy stays.
+            Arp::Dropped(by) if by.rule.number == 0 => Fix::on_node(
+                "Accept ARP messages before the policy of the chain, also in the configuration that sets it.",
+                format!(
+                    "nft insert rule {} {} {}accept",
+                    by.rule.table,
+                    by.rule.chain,
+                    if by.rule.table.starts_with("bridge ") {
+                        "ether type arp "
+                    } else {
+                        ""
+                    }
+                ),
+            ),
             Arp::Dropped(by) | Arp::Unsolicited(by) => rule_fix(by),
         },
         Obstacle::Tunnel {
@@ -840,7 +867,14 @@ pub fn way_there_fix(
             format!("ip addr del {own} dev {link} && {route}"),
         ),
         None => Fix::on_node(
-            "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
+            match odd.map(|odd| &odd.why) {
+                Some(Odd::NextHop { .. }) => {
+                    "Let the route lead to that node alone, also where it is configured."
+                }
+                _ => {
+                    "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs."
+                }
+            },
             route,
         ),
     }
@@ -883,7 +917,7 @@ fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Option<Fix> {
             "Find out what made the route by the tunnel, and let it leave out the ranges of this cluster's pods.",
             format!("ip route show dev {link}"),
         ),
-        Odd::NoRoutes => return None,
+        Odd::NoRoutes | Odd::NextHop { .. } => return None,
         Odd::OtherTable { table } => Fix::on_node(
             "Find out what fills the table, and let it leave the ranges of this cluster's pods to table main.",
             format!("ip route show table {table}"),

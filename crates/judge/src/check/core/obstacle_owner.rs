@@ -31,6 +31,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::RouteBack { home: Some(_), .. } => "the CNI configuration of the node",
         Obstacle::RouteBack { home: None, .. }
         | Obstacle::DeadNextHop { .. }
+        | Obstacle::Detour { rule: None, .. }
         | Obstacle::HiddenRoute { .. }
         | Obstacle::IntoTunnel { .. }
         | Obstacle::ThirdNode { .. }
@@ -56,7 +57,8 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::DuplicateInside { .. }
         | Obstacle::TwoPods { .. } => "the network plugin",
         Obstacle::TunnelMac { .. } => "flannel",
-        Obstacle::Wayless {
+        Obstacle::Detour { rule: Some(_), .. }
+        | Obstacle::Wayless {
             by: Wayless::NoMain(_),
             ..
         } => "routing policy rules of the node",
@@ -75,7 +77,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             ..
         } => "links of the node",
         Obstacle::Arp {
-            by: Arp::Dropped(_) | Arp::Unsolicited(_),
+            by: Arp::Dropped(_) | Arp::Unsolicited(_) | Arp::There { .. },
             ..
         }
         | Obstacle::Tunnel { .. }

@@ -110,6 +110,14 @@ const HOST_PORT: &str = "The rule is that of a pod with a hostPort, which has th
     another number, or remove it. If no pod has that address, the rule is left: CN06 shows how to remove it.";
 const PODS_WIDE: &str = "kubectl get pods -A -o wide";
 
+/// The fix for firewalld's reverse path filter.
+const RPFILTER: &str = "It is firewalld's reverse path filter (IPv6_rpfilter in firewalld.conf; `firewall-cmd` does not show it): turn it off \
+    there, or let the packets come in by the link of their way back.";
+const RPFILTER_OFF: &str = "sed -i 's/^IPv6_rpfilter=.*/IPv6_rpfilter=no/' /etc/firewalld/firewalld.conf && firewall-cmd --reload";
+/// The fix for the end of a list of what may pass.
+const OF_LIST: &str = "The rule drops what an earlier rule of its chain does not accept by its set: add the cluster's addresses and ports to the \
+    set, also in the configuration that fills it. Its elements:";
+
 /// The software whose rules may stop packets, and where each is configured.
 const OWNERS: &[Owner] = &[
     Owner {
@@ -302,6 +310,9 @@ pub fn rule_fix(by: &By) -> Fix {
             "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && firewall-cmd --reload",
         );
     }
+    if who == "firewalld" && by.rule.rule.contains("fib saddr") {
+        return Fix::on_node(RPFILTER, RPFILTER_OFF);
+    }
     if let Some((text, command)) = owner.and_then(|owner| owner.pass)
         && by.closes
     {
@@ -485,6 +496,9 @@ fn without_owner(by: &By) -> Fix {
         let commands = by.passes.iter().map(|pass| with_range(&pass.before, pass));
         let text = if is_policy { KEEP_POLICY } else { KEEP };
         return Fix::on_node(text, line(commands.collect()));
+    }
+    if let Some(listing) = &by.allowed {
+        return Fix::on_node(OF_LIST, listing.clone());
     }
     match &by.undo {
         Some(command) => Fix::on_node(DELETE, command.clone()).to_decide(),

@@ -245,6 +245,19 @@ fn mark_users(facts: &Facts<'_>) -> Verdict {
             Finding::new(Severity::Warning, Subject::Mark { mark: bit }, message).evidence(seen),
         );
     }
+    if bit & dropped != 0 {
+        let message = format!(
+            "kube-proxy marks packets for masquerading with {bit:#x} (masqueradeBit {}), the mark by which KUBE-FIREWALL drops packets",
+            bit.trailing_zeros()
+        );
+        findings.push(
+            Finding::new(Severity::Error, Subject::Mark { mark: bit }, message).fix(
+                "Set masqueradeBit of kube-proxy's mode to 14 (iptables.masqueradeBit or nftables.masqueradeBit), and restart kube-proxy. A \
+                 kubelet since 1.28 does not write the rule, so KUBE-FIREWALL may be a leftover."
+                    .to_owned(),
+            ),
+        );
+    }
     if !drops.is_empty() {
         let message =
             "other software marks packets with the bit by which KUBE-FIREWALL drops packets";

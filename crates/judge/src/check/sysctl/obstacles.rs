@@ -591,6 +591,9 @@ fn about(what: &Obstacle) -> Subject {
         Obstacle::KeptByRoute {
             rule: Some(rule), ..
         }
+        | Obstacle::Detour {
+            rule: Some(rule), ..
+        }
         | Obstacle::ThirdNode {
             rule: Some(rule), ..
         } => Subject::RoutingRule {
@@ -602,6 +605,7 @@ fn about(what: &Obstacle) -> Subject {
         }
         | Obstacle::KeptByRoute { route, .. }
         | Obstacle::DeadNextHop { route, .. }
+        | Obstacle::Detour { route, .. }
         | Obstacle::HiddenRoute { route, .. }
         | Obstacle::IntoTunnel { route, .. }
         | Obstacle::ThirdNode { route, .. } => Subject::Route {

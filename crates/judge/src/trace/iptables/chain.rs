@@ -668,8 +668,22 @@ fn other(
     let shown = || format!("{kind} {options}").trim_end().to_owned();
     match kind {
         "CT" => {
-            note(branch, Effect::Other { what: shown() });
-            branch.packet.zoned |= options.contains("--zone");
+            let mut words = options.split_whitespace();
+            let zone = words
+                .by_ref()
+                .find(|word| word.starts_with("--zone"))
+                .map(|option| (option, words.next().and_then(|zone| zone.parse().ok())));
+            match zone {
+                Some(("--zone", Some(zone))) => {
+                    branch.packet.set_zone(zone);
+                    note(branch, Effect::Zone { zone });
+                }
+                Some(_) => {
+                    branch.packet.unknown_zone = Some(name("").trim_start().into());
+                    note(branch, Effect::Other { what: shown() });
+                }
+                None => note(branch, Effect::Other { what: shown() }),
+            }
         }
         "TTL" | "HL" => {
             let effect = ttl::target(branch.packet.ttl, options);

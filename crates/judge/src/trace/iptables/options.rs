@@ -265,7 +265,12 @@ pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<
         }
         ("time", all) => at_time(all, router.node.taken()?),
         // Only a packet of a local process has a control group.
-        ("cgroup", _) => (packet.input != Link::None).then_some(false),
+        ("cgroup", _) if packet.input != Link::None => Some(false),
+        // The class that `net_cls` gives to a program: 0 without it.
+        ("cgroup", [(inverted, "--cgroup", values)]) => {
+            opening::user(packet, router)?;
+            Some((number(values.first()?)? == 0) != *inverted)
+        }
         ("geoip", [(inverted, option, _)]) => {
             let is_source = matches!(*option, "--source-country" | "--src-cc");
             (is_source && opening::is_private(packet)).then_some(*inverted)

@@ -259,7 +259,7 @@ impl<'a> Walker<'_, 'a, '_> {
                 }
             }
             Statement::Mangle { key, value } => {
-                let mut all = mangle(branch, at, key, value, &note);
+                let mut all = mangle(branch, at, (key, value), &by, &note);
                 for next in &mut all {
                     if let Next::End(_, End::Unknown(why)) = next {
                         *why = format!("{}: {why}", by("changed"));
@@ -321,7 +321,10 @@ impl<'a> Walker<'_, 'a, '_> {
                     .and_then(|o| o.keys().next())
                     .cloned()
                     .unwrap_or_default();
+                let object = object(value[&name].as_str(), &name, &branch.packet, at.context);
                 match name.as_str() {
+                    // The map has no object for the packet, so the rule ends.
+                    _ if object.as_ref().is_some_and(Vec::is_empty) => vec![Next::Over(branch)],
                     "dup"
                         if value["dup"].as_str().is_some_and(|words| {
                             at.context.router.copies(&branch.packet, words)
@@ -353,7 +356,13 @@ impl<'a> Walker<'_, 'a, '_> {
                         let question = Question::rate(&format!("`{text}`"), is_over);
                         part(branch, &Likelihood::undecided(question))
                     }
-                    "quota" => undecided(branch, "whether a quota is used up"),
+                    "quota" => {
+                        let quota = object.and_then(|mut names| names.pop()).map_or_else(
+                            || format!("`{}`", print::statement(statement)),
+                            |name| format!("quota {name} of table {}", at.table.name),
+                        );
+                        undecided(branch, &format!("whether {quota} is used up"))
+                    }
                     "queue" if print::statement(statement).contains("bypass") => {
                         let what = "whether a program reads the queue";
                         let steps = undecided(branch, what).into_iter().map(|step| match step {
@@ -647,6 +656,50 @@ fn part(branch: Branch, likelihood: &Likelihood) -> Vec<Next> {
     steps
 }
 
+/// Returns the object, such as a quota, that a map gives to the packet in a statement with these words: at most one. `None` for a
+/// statement without a map, and if that is not known.
+fn object(
+    words: Option<&str>,
+    kind: &str,
+    packet: &Packet,
+    context: &Context<'_, '_>,
+) -> Option<Vec<String>> {
+    let words = words?.strip_prefix(kind)?.strip_prefix(" name ")?;
+    let Some((key, map)) = words.split_once(" map @") else {
+        return Some(vec![words.trim_matches('"').to_owned()]);
+    };
+    let parts: Option<Vec<Expr>> = key.split(" . ").map(field).collect();
+    let mut parts = parts?;
+    let key = if parts.len() == 1 {
+        parts.remove(0)
+    } else {
+        Expr::Concat(parts)
+    };
+    let have = read(&key, packet, context);
+    let map = Expr::Named(map.to_owned());
+    let found = matches::look_up(&map, &have, packet, context).ok()?;
+    match found.as_slice() {
+        [] => Some(Vec::new()),
+        [(chance, Datum::Data(Expr::Word(name)))] if *chance >= 1.0 => Some(vec![name.clone()]),
+        _ => None,
+    }
+}
+
+/// Reads a field of a packet: `ip daddr`, `meta mark`, `iifname`.
+fn field(words: &str) -> Option<Expr> {
+    match words.split_once(' ') {
+        None | Some(("meta", _)) => {
+            let key = words.trim_start_matches("meta ");
+            Some(Expr::Meta(key.to_owned()))
+        }
+        Some(("ct", _)) => None,
+        Some((protocol, field)) => Some(Expr::Payload {
+            protocol: protocol.to_owned(),
+            field: field.to_owned(),
+        }),
+    }
+}
+
 fn undecided(branch: Branch, what: &str) -> Vec<Next> {
     part(branch, &Likelihood::unknown(what))
 }
@@ -667,8 +720,8 @@ fn unread(branch: Branch, what: &str, taken: &str) -> Vec<Next> {
 fn mangle(
     mut branch: Branch,
     at: &At<'_, '_>,
-    key: &Expr,
-    value: &Expr,
+    (key, value): (&Expr, &Expr),
+    by: &dyn Fn(&str) -> String,
     note: &impl Fn(&mut Branch, Effect, f64),
 ) -> Vec<Next> {
     // A rule that changes a field that the packet lacks ends.
@@ -677,15 +730,15 @@ fn mangle(
     {
         return vec![Next::Over(branch)];
     }
-    if let Expr::Lookup { key: by, data } = value {
+    if let Expr::Lookup { key: asked, data } = value {
         let packet = branch.packet.clone();
-        let have = read(by, &packet, at.context);
+        let have = read(asked, &packet, at.context);
         // Each way of a random choice is followed.
         if let (Value::Random { .. }, Ok(found)) =
             (&have, matches::look_up(data, &have, &packet, at.context))
         {
             return Walker::choose(branch, found, |branch, _, datum| match datum {
-                Datum::Data(value) => mangle(branch, at, key, value, note),
+                Datum::Data(value) => mangle(branch, at, (key, value), by, note),
                 Datum::Verdict(_) => vec![Next::On(branch)],
             });
         }
@@ -721,8 +774,13 @@ fn mangle(
             let dscp = dscp.and_then(|dscp| u8::try_from(dscp).ok());
             branch.packet.tos = dscp.and_then(|dscp| tos::with_dscp(branch.packet.tos, dscp));
         }
+        (Expr::Ct { key, dir: None }, Value::Number(zone)) if key == "zone" => {
+            let zone = u16::try_from(*zone).unwrap_or_default();
+            branch.packet.set_zone(zone);
+            note(&mut branch, Effect::Zone { zone }, 1.0);
+        }
         (Expr::Ct { key, .. }, _) if key == "zone" => {
-            branch.packet.zoned = true;
+            branch.packet.unknown_zone = Some(by("").trim_start().into());
         }
         (Expr::Ct { .. }, _) if !branch.packet.is_tracked() => {}
         (Expr::Ct { key, .. }, Value::Number(to)) if key == "mark" => {

@@ -83,6 +83,16 @@ pub(super) const DSCP: Names = &[
     ("cs7", 56),
 ];
 
+/// Types of frames.
+const ETHER_TYPES: Names = &[
+    ("ip", 0x0800),
+    ("arp", 0x0806),
+    ("ip6", 0x86dd),
+    ("8021q", 0x8100),
+    ("vlan", 0x8100),
+    ("8021ad", 0x88a8),
+];
+
 /// Users and groups by name.
 const USERS: Names = &[("root", 0)];
 
@@ -255,6 +265,8 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
                 Some(user) => Value::Named(user, USERS),
                 None => meta(key, packet),
             },
+            // The class that `net_cls` gives to a program: 0 without it.
+            "cgroup" if opening::user(packet, context.router).is_some() => Value::Number(0),
             key => meta(key, packet),
         },
         Expr::Ct { key, dir } => ct(key, dir.as_deref(), packet),
@@ -465,7 +477,8 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
             Value::Unknown(format!("what {protocol} {field} is"))
         }
         ("ether", "type") => meta("protocol", packet),
-        ("icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
+        // ARP is no packet of IP.
+        ("arp" | "icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
         ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Port(packet.port()),
         ("tcp" | "udp" | "sctp" | "th", "sport") => match packet.source_port {
             Some(port) => Value::Port(Asked::new(port, None)),
@@ -510,14 +523,14 @@ fn meta<'p>(key: &str, packet: &'p Packet) -> Value<'p> {
             }
             .to_owned(),
         ),
-        "protocol" => Value::Word(
-            if packet.family() == Family::V4 {
-                "ip"
+        "protocol" => {
+            let number = if packet.family() == Family::V4 {
+                0x0800
             } else {
-                "ip6"
-            }
-            .to_owned(),
-        ),
+                0x86dd
+            };
+            Value::Named(number, ETHER_TYPES)
+        }
         "mark" => Value::Number(u64::from(packet.mark().exact())),
         "iif" | "iifname" => link(&packet.input),
         "oif" | "oifname" => link(&packet.output),

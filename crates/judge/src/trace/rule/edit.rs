@@ -7,7 +7,7 @@ use super::text::{address, conditions, ports};
 use super::{Accepted, PODS, Rule};
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Match, Target};
-use kpx_node::backend::nftables::model::Statement;
+use kpx_node::backend::nftables::model::{self as nft, Expr, Statement, Verdict};
 use kpx_node::backend::nftables::print;
 use kpx_node::cluster::Pod;
 use kpx_node::net::{Cidr, Family};
@@ -183,6 +183,53 @@ impl Rule {
             .map(|entry| format!("ipset del {name} {entry}"))
             .collect();
         Some(commands.join(" && "))
+    }
+
+    /// Returns the command that lists the named set by which an earlier rule of its chain accepts packets, if it drops packets without
+    /// naming a set itself.
+    pub fn allowed(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+        if !self.is_nft() || self.number == 0 || self.set().is_some() {
+            return None;
+        }
+        let (family, name) = self.table.split_once(' ')?;
+        let table = node.nft().ok()?.table(family, name)?;
+        let rules = &table.chain(&self.chain)?.rules;
+        let drops = |rule: &nft::Rule| {
+            let last = rule.statements.last();
+            matches!(
+                last,
+                Some(Statement::Verdict(Verdict::Drop) | Statement::Reject { .. })
+            )
+        };
+        let accepts_by = |rule: &nft::Rule| {
+            let is_accepted = matches!(
+                rule.statements.last(),
+                Some(Statement::Verdict(Verdict::Accept))
+            );
+            rule.statements
+                .iter()
+                .find_map(|statement| match statement {
+                    Statement::Match {
+                        op,
+                        right: Expr::Named(set),
+                        ..
+                    } if op == "==" && is_accepted => Some(set.clone()),
+                    _ => None,
+                })
+        };
+        let own = rules.get(self.number - 1).filter(|rule| drops(rule))?;
+        let names_one = own.statements.iter().any(|statement| {
+            matches!(
+                statement,
+                Statement::Match {
+                    right: Expr::Named(_),
+                    ..
+                }
+            )
+        });
+        let set = rules[..self.number - 1].iter().find_map(accepts_by);
+        set.filter(|_| !names_one)
+            .map(|set| format!("nft list set {} {set}", self.table))
     }
 
     /// Returns the command that lets the cluster's own networks pass a rule of iptables that drops a range of sources by a link.

@@ -182,7 +182,7 @@ impl Judge<'_> {
     pub(super) fn mute(&self, pod: IpAddr) -> Option<Fault> {
         let (_, link) = self.link_of_pod(pod)?;
         let far = self.far_end(link)?;
-        let fault = self.arp_on(far.master.as_ref().unwrap_or(&far.name))?;
+        let fault = self.arp_on(far.master.as_ref().unwrap_or(&far.name), Some(pod))?;
         (fault.fate() != Fate::Unknown).then_some(fault)
     }
 

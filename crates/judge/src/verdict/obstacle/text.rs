@@ -9,6 +9,7 @@ use super::{
 use crate::trace::mismatch::listed;
 use crate::verdict::local_ports::{MASQUERADED_PORTS, PORT_RANGE, RESERVED_PORTS};
 use kpx_node::net::Proto;
+use kpx_node::node::routes::Route;
 
 /// Returns what a tunnel sends its packets in: `UDP port 8472`.
 fn carrier_words((proto, port): (Proto, u16)) -> String {
@@ -661,6 +662,23 @@ impl fmt::Display for Obstacle {
                 route.destination,
                 route.nexthops.len()
             ),
+            Self::Detour {
+                to,
+                way,
+                usual,
+                route,
+                rule,
+            } => {
+                match rule {
+                    Some(rule) => write!(f, "routing policy rule {} ({rule})", rule.priority)?,
+                    None => write!(f, "the route {route}{}", in_table(route))?,
+                }
+                write!(
+                    f,
+                    " leads packets for {to} to {way}, where nothing answers (the neighbour entry is FAILED); without it they leave by \
+                     {usual}"
+                )
+            }
             Self::HiddenRoute {
                 route,
                 hidden,
@@ -695,10 +713,7 @@ impl fmt::Display for Obstacle {
                 } else {
                     ("packets", "replies")
                 };
-                let table = match route.table.as_str() {
-                    "main" => String::new(),
-                    table => format!(" of table {table}"),
-                };
+                let table = in_table(route);
                 write!(
                     f,
                     "the route {route}{table} leads {what} by {by}, node {node}, which does not see the {other}: its kube-proxy drops such \
@@ -714,10 +729,22 @@ impl fmt::Display for Obstacle {
                     f,
                     "{key} is 8, so the node answers no ARP request on {link}, and its neighbours there do not find it"
                 ),
+                Arp::Dropped(by) if by.rule.number == 0 => write!(
+                    f,
+                    "the policy of chain {} in table {} drops ARP packets of {link}, so the node and its neighbours there do not find each \
+                     other",
+                    by.rule.chain, by.rule.table
+                ),
                 Arp::Dropped(by) => write!(
                     f,
                     "rule {} of chain {} in table {} drops ARP packets of {link}, so the node and its neighbours there do not \
                      find each other",
+                    by.rule.number, by.rule.chain, by.rule.table
+                ),
+                Arp::There { node, address, by } => write!(
+                    f,
+                    "rule {} of chain {} in table {} of node {node} drops ARP packets, so {address}, its address, did not answer on {link} \
+                     (its neighbour entry is FAILED)",
                     by.rule.number, by.rule.chain, by.rule.table
                 ),
                 Arp::Unsolicited(by) => {
@@ -833,5 +860,13 @@ impl fmt::Display for Obstacle {
                 }
             }
         }
+    }
+}
+
+/// Returns the table of `route` in words, after the route: ` of table 99`.
+pub(super) fn in_table(route: &Route) -> String {
+    match route.table.as_str() {
+        "main" => String::new(),
+        table => format!(" of table {table}"),
     }
 }

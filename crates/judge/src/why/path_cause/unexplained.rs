@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::check::{Outcome as CheckOutcome, ServiceRef, Severity, Writer};
+use crate::check::{Outcome as CheckOutcome, ServiceRef, Severity, Subject, Writer};
 use crate::diff::Change;
 use crate::repair::Repair;
 use crate::trace::sources::own_address;
@@ -142,6 +142,11 @@ impl Look<'_> {
         let ends = cell.outcomes.iter().map(|outcome| outcome.destination.0);
         let addresses: Vec<IpAddr> = ends.chain([cell.flow.destination]).collect();
         let of_service = ServiceRef::from(service);
+        // The kubelet's chain drops what has a mark.
+        let is_marked = cell.outcomes.iter().any(|outcome| {
+            let hop = why::decisive(outcome).filter(|_| !outcome.verdict.arrives());
+            hop.is_some_and(|hop| hop.chain == "KUBE-FIREWALL")
+        });
         let all = self
             .outcomes
             .iter()
@@ -158,6 +163,7 @@ impl Look<'_> {
             let mut services = of.services.iter();
             let about = of.about.address();
             about.is_some_and(|address| addresses.contains(&address))
+                || is_marked && matches!(of.about, Subject::Mark { .. })
                 || check.group() == "bugs"
                     && services.any(|service| service.is_same_service(&of_service))
         })?;
