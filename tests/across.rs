@@ -156,6 +156,19 @@ impl Pair {
         self
     }
 
+    /// Removes the ranges of pods from the Nodes that node2 knows, as with a network plugin that assigns others.
+    fn without_ranges(mut self) -> Self {
+        self.edit(1, Item::Nodes, |text| {
+            let mut nodes: Value = serde_json::from_str(text).unwrap();
+            for node in nodes["items"].as_array_mut().unwrap() {
+                let spec = node["spec"].as_object_mut().unwrap();
+                spec.retain(|key, _| !key.starts_with("podCIDR"));
+            }
+            nodes.to_string()
+        });
+        self
+    }
+
     /// Lets one node send to this MAC address of the other's end of the tunnel, which has another.
     fn with_vteps(mut self, at: usize, sent: &str, has: &str) -> Self {
         let other = ["10.244.2.0", "10.244.1.0"][at];
@@ -356,6 +369,20 @@ fn cases() -> Vec<Case> {
         Case {
             name: "MAC addresses of tunnels",
             pair: Pair::tunnelled().with_vteps(0, "02:fa:00:00:00:02", "02:fa:00:00:00:02"),
+            ..usual()
+        },
+        Case {
+            name: "a bridge with the network of all pods",
+            pair: Pair::cluster()
+                .without_ranges()
+                .with_routes(|all| {
+                    let own = all.iter_mut().find(|route| route["dst"] == "10.244.2.0/24");
+                    own.unwrap()["dst"] = "10.244.0.0/16".into();
+                })
+                .with_list(1, Item::Addresses, |all| {
+                    let own = all.iter_mut().find(|link| link["ifname"] == "cni0");
+                    own.unwrap()["addr_info"][0]["prefixlen"] = 16.into();
+                }),
             ..usual()
         },
         Case {

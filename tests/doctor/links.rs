@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::ends::{EDGE, HEALTHY, LINKS, ROUTES, findings, json, own_node, says};
 use super::incidents::{answer, copy, write};
+use super::meant::add_rule;
 use super::pods::in_edge;
 use crate::support::{broken, kpx};
 
@@ -600,5 +601,37 @@ async fn neighbours_that_get_no_answer_do_not_reach_the_node_by_ipv6() {
         let found = findings(&dir).await;
         let is_it = |of: &(String, String, String)| of.2.contains("neighbour discovery");
         assert_eq!(found.iter().any(is_it), is_found, "{rule}: {found:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_of_reverse_paths_that_asks_for_marks_may_drop_marked_packets() {
+    let marks = "-A PREROUTING -i eth0 -p tcp -j MARK --set-xmark 0x2100/0xff00";
+    for (valid, mark, fate) in [
+        ("1", Some(marks), "unknown"),
+        ("0", Some(marks), "works"),
+        // All packets have mark 0.
+        ("1", None, "works"),
+    ] {
+        let dir = copy(HEALTHY);
+        write(&dir, "node/sysctl.txt", |text| {
+            let text = text.replace("conf.eth0.rp_filter = 0", "conf.eth0.rp_filter = 1");
+            text.replace(
+                "conf.all.src_valid_mark = 0",
+                &format!("conf.all.src_valid_mark = {valid}"),
+            )
+        });
+        let route = json!({"dst": "10.244.0.0/16", "dev": "cni0", "scope": "link", "table": "55", "flags": []});
+        add_routes(&dir, &[route]);
+        let rule = json!({"priority": 620, "src": "all", "fwmark": "0x2100", "fwmask": "0xff00", "table": "55"});
+        add_policy_rules(&dir, &[rule]);
+        if let Some(mark) = mark {
+            add_rule(&dir, "mangle", mark);
+        }
+        let words: &[&str] = match fate {
+            "works" => &[],
+            _ => &["rp_filter of eth0", "routing policy rule 620"],
+        };
+        says(&dir, "demo/edge:http", fate, words).await;
     }
 }

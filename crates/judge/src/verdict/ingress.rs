@@ -15,14 +15,18 @@ use super::diversion::pods_with;
 use super::judge::{Judge, Question};
 use super::place::Holder;
 use super::{Fault, Missing, Obstacle, Onward};
-use crate::trace::region::Asked;
+use crate::trace::region::{Asked, AskedMark};
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Flow, Outcome};
+use kpx_node::backend::iptables::model::{Connmark, Target};
+use kpx_node::backend::iptables::parse::Saved;
 use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::backend::nftables::expect::TABLE as OWN_TABLE;
+use kpx_node::backend::nftables::model::{Expr, Statement};
 use kpx_node::net::{Cidr, Family};
-use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::{Address, Link};
 use kpx_node::node::routes::{PolicyRule, Route};
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
 /// Settings and links that decide which packets come in, of one node.
 #[derive(Debug, Default)]
@@ -33,6 +37,8 @@ pub(super) struct Ingress<'n> {
     strict: HashSet<String>,
     /// Those with a loose one.
     loose: HashSet<String>,
+    /// Whether the mark of a packet has a part in these filters (`src_valid_mark`), and rules of the node set marks.
+    is_marked: bool,
     links: HashMap<&'n str, &'n Link>,
     /// The links of pods by their addresses, once asked for.
     entered: RefCell<HashMap<IpAddr, Rc<Entered>>>,
@@ -66,8 +72,10 @@ impl<'n> Ingress<'n> {
         let is_sound = forwards.is_some() && forwards == of_all("forwarding");
         let filter_of_all = sysctl.known("net.ipv4.conf.all.rp_filter");
         let filter_of_all = filter_of_all.map(|value| value.unwrap_or("0")).ok();
-        // Marks that take part in the filter's look-up are not known.
-        let has_marks = of_all("src_valid_mark") == Some("1");
+        let mut asks_mark = sysctl.iter().filter(|(key, _)| {
+            key.starts_with("net.ipv4.conf.") && key.ends_with(".src_valid_mark")
+        });
+        this.is_marked = asks_mark.any(|(_, value)| value != "0") && sets_marks(node);
         for (key, value) in sysctl.iter() {
             let Some((link, name)) = key
                 .strip_prefix("net.ipv4.conf.")
@@ -80,7 +88,7 @@ impl<'n> Ingress<'n> {
                 "forwarding" if is_sound => {
                     this.forwarding.insert(link(), value != "0");
                 }
-                "rp_filter" if !has_marks => match filter_of_all.map(|all| value.max(all)) {
+                "rp_filter" => match filter_of_all.map(|all| value.max(all)) {
                     // The greater of both values applies.
                     Some("1") => {
                         this.strict.insert(link());
@@ -107,7 +115,7 @@ impl Judge<'_> {
     pub(super) fn ingress(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let entry = question.flow.entry;
         if entry == Entry::Host {
-            return self.reply_astray(question, outcome).map(fault);
+            return self.reply_astray(question, outcome);
         }
         let source = outcome.sent_from;
         let taken = match entry {
@@ -138,12 +146,12 @@ impl Judge<'_> {
             return Some(fault(astray.clone()));
         }
         if let Some(link) = &entered.link
-            && let Some(obstacle) = self.astray(link, source, outcome.destination.0)
+            && let Some(fault) = self.astray(link, source, outcome.destination.0)
         {
-            return Some(fault(obstacle));
+            return Some(fault);
         }
         self.link_forwarding(question, outcome, entered.link.as_deref())
-            .or_else(|| self.reply_astray(question, outcome).map(fault))
+            .or_else(|| self.reply_astray(question, outcome))
             .or_else(|| self.by_other_link(question, outcome))
     }
 
@@ -193,7 +201,7 @@ impl Judge<'_> {
     }
 
     /// Returns why the filter of the link by which the reply comes in drops it.
-    fn reply_astray(&self, question: Question<'_>, outcome: &Outcome) -> Option<Obstacle> {
+    fn reply_astray(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let ingress = &self.ingress;
         if self.ends_here(outcome) || ingress.strict.is_empty() && ingress.loose.is_empty() {
             return None;
@@ -243,14 +251,41 @@ impl Judge<'_> {
         (is_in_network && is_elsewhere && is_other).then(|| link.to_owned())
     }
 
-    /// Returns why the filter of `link` drops packets from `source`.
-    fn astray(&self, link: &str, source: IpAddr, destination: IpAddr) -> Option<Obstacle> {
+    /// Returns why the filter of `link` drops packets from `source`; a doubt if that depends on a mark which rules of the node may set.
+    fn astray(&self, link: &str, source: IpAddr, destination: IpAddr) -> Option<Fault> {
+        let unmarked = self.astray_by(link, source, destination, None);
+        let rules = self.node.rules().map_or(&[][..], |all| all.all.as_slice());
+        let marks = rules.iter().filter(|_| self.ingress.is_marked);
+        let mut others = marks.filter_map(|rule| Some((rule, rule.mark?.value)));
+        let differs = |mark| {
+            let marked = self.astray_by(link, source, destination, Some(mark));
+            marked.is_some() != unmarked.is_some()
+        };
+        match others.find(|(_, mark)| differs(*mark)) {
+            Some((rule, _)) => Some(Fault::Unknown(Missing::Unmodelled(format!(
+                "rp_filter of {link} looks for the way to {source} with the packet's mark (src_valid_mark is 1), and routing policy rule {} \
+                 ({rule}) decides by that: whether it drops the packet is unknown",
+                rule.priority
+            )))),
+            None => unmarked.map(fault),
+        }
+    }
+
+    /// Returns why the filter of `link` drops packets from `source` with this mark.
+    fn astray_by(
+        &self,
+        link: &str,
+        source: IpAddr,
+        destination: IpAddr,
+        mark: Option<u32>,
+    ) -> Option<Obstacle> {
         let loose = self.ingress.loose.contains(link);
         if !source.is_ipv4() || !loose && !self.ingress.strict.contains(link) {
             return None;
         }
         let lookup = Lookup {
             source: Some(Asked::new(destination, None)),
+            mark: mark.map(AskedMark::of),
             ..Lookup::to(Asked::new(source, None))
         };
         let back = self.router.found(lookup).ok()?;
@@ -569,6 +604,41 @@ impl Judge<'_> {
         };
         is_missing.then_some(why)
     }
+}
+
+/// Returns whether a rule of other software sets the marks of packets of IPv4.
+fn sets_marks(node: &NodeSnapshot<'_>) -> bool {
+    let stores = [
+        IptablesBackend::InUse,
+        IptablesBackend::Legacy,
+        IptablesBackend::Nft,
+    ];
+    let marks = |saved: &Saved<'_>| {
+        let mut rules = saved
+            .chains(|name| !name.starts_with("KUBE-"))
+            .flat_map(|chain| &chain.rules);
+        rules.any(|rule| {
+            let is_restored = matches!(
+                rule.target,
+                Some(Target::Connmark(Connmark::Restore { .. }))
+            );
+            is_restored || matches!(rule.target, Some(Target::Mark(_)))
+        })
+    };
+    let tables = node.nft().map_or(&[][..], |all| all.tables.as_slice());
+    let others = tables
+        .iter()
+        .filter(|table| !table.is_of_iptables() && table.name != OWN_TABLE);
+    let mut statements = others
+        .flat_map(|table| &table.chains)
+        .flat_map(|chain| &chain.rules)
+        .flat_map(|rule| &rule.statements);
+    stores
+        .iter()
+        .any(|store| node.saved(*store, Family::V4).is_ok_and(marks))
+        || statements.any(|statement| {
+            matches!(statement, Statement::Mangle { key: Expr::Meta(key), .. } if key == "mark")
+        })
 }
 
 fn fault(obstacle: Obstacle) -> Fault {

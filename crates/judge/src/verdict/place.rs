@@ -92,6 +92,8 @@ pub(super) struct Places<'n> {
     /// The ranges of this node's pods: the ranges of its Node, or else the ranges that routes and the pods' addresses
     /// show.
     pub(super) pods_here: Vec<Cidr>,
+    /// Parts of these ranges that routes lead to other machines: a bridge may have the network of all pods.
+    led_away: Vec<Cidr>,
     /// Whether that are all of them.
     is_whole: bool,
     /// The ranges of all pods.
@@ -136,6 +138,11 @@ impl<'n> Places<'n> {
         if !is_whole {
             pods_here = seen_here(node, name.as_deref(), &pods_anywhere);
         }
+        let led_away = if is_whole {
+            Vec::new()
+        } else {
+            led_away(node, &pods_here)
+        };
         Self {
             node,
             object,
@@ -143,6 +150,7 @@ impl<'n> Places<'n> {
             services,
             service_ranges: crate::diff::service_cidrs(node),
             pods_here,
+            led_away,
             is_whole,
             pods_anywhere,
             holders: OnceCell::new(),
@@ -188,7 +196,8 @@ impl<'n> Places<'n> {
             .filter(|range| range.family() == Family::of(addr))
             .peekable();
         ranges.peek()?;
-        let is_here = ranges.any(|range| range.contains(addr));
+        let is_away = || self.led_away.iter().any(|range| range.contains(addr));
+        let is_here = ranges.any(|range| range.contains(addr) && (range.is_host() || !is_away()));
         (is_here || self.is_whole).then_some(is_here)
     }
 
@@ -457,6 +466,22 @@ impl<'n> Places<'n> {
         }
         holders
     }
+}
+
+/// Returns the parts of `pods`, ranges of the pods of this node, that routes by a gateway lead to.
+fn led_away(node: &NodeSnapshot<'_>, pods: &[Cidr]) -> Vec<Cidr> {
+    let routes = node.routes().map_or(&[][..], |all| all.all.as_slice());
+    let is_part = |of: &Cidr| {
+        let mut wider = pods.iter().filter(|range| range.prefix < of.prefix);
+        !of.is_host() && wider.any(|range| range.contains(of.addr))
+    };
+    let by_gateway = routes
+        .iter()
+        .filter(|route| route.kind == "unicast" && route.gateway.is_some());
+    by_gateway
+        .map(|route| route.destination)
+        .filter(is_part)
+        .collect()
 }
 
 /// Returns the addresses of pods on `node`, called `name`, and the ranges in `pods` to which a link of pods leads directly.
