@@ -233,6 +233,10 @@ async fn status_shows_the_state_and_the_next_command() {
         "status_stopped_on_the_way_back",
         status(&stuck.journal).await
     );
+    stuck.limits.accept_loss = true;
+    assert!(matches!(stuck.go_on(false), Some(Ended::RolledBack(_))));
+    let ended = status(&stuck.journal).await;
+    assert!(!ended.out.contains("unfinished"), "{ended}");
     let mut external = place();
     external.journal = line(&Entry::Began {
         kpx: "test".to_owned(),

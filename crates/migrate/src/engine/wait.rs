@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Engine, Event, MigrationNode, PAUSE, StageError};
 use crate::drain::{self, Gauge};
-use crate::gates::{self, Expected, Gate, Previous, Status, Unserved};
+use crate::gates::{self, Expected, Gate, Name, Previous, Status, Unserved};
 use crate::journal::MigrationState;
 use crate::loss::ObservedLoss;
 use crate::migration::{Leg, Stage};
@@ -142,7 +142,18 @@ impl<N: MigrationNode> Engine<'_, N> {
                 let what = blocking
                     .iter()
                     .map(|gate| format!("{}: {}", gate.name, gate.reason));
-                let what = what.collect::<Vec<_>>().join("; ");
+                let mut what = what.collect::<Vec<_>>().join("; ");
+                // The node is as before, but a bridge may still serve what fails past it.
+                if leg == Leg::Back && blocking.iter().all(|gate| gate.name == Name::Probes) {
+                    what += &format!(
+                        "; kube-proxy serves in mode {} as before: `kpx why` names the cause",
+                        fields.mode
+                    );
+                    if self.limits.accept_loss {
+                        return Ok(vec![what]);
+                    }
+                    what += ", and --accept-loss ends the rollback nevertheless";
+                }
                 return Err(StageError::Gates {
                     waited: self.limits.confirm,
                     what,
