@@ -305,8 +305,11 @@ async fn the_plugin_names_itself() {
 }
 
 /// Commands that only show something, by how they begin.
-const LOOKS: [&str; 16] = [
+const LOOKS: [&str; 19] = [
+    "ip -br",
     "kubectl get",
+    "kubectl -n kube-system describe",
+    "kubectl -n kube-system exec",
     "kubectl -n kube-system get",
     "kubectl -n kube-system logs",
     "curl",
@@ -325,19 +328,12 @@ const LOOKS: [&str; 16] = [
 ];
 
 /// The next step is a look where only the operator can decide or act.
-const DECIDED_BY_LOOKING: [(&str, &str); 7] = [
+const DECIDED_BY_LOOKING: [(&str, &str); 6] = [
     (
         "ap13-shared-by-nodes",
-        "which node has the address by mistake",
+        "which other address the machine has, and where the kubelet's option is",
     ),
-    (
-        "cn09-aws-vpc-cni",
-        "which version the add-on has: the provider upgrades it",
-    ),
-    (
-        "cn13-orphaned-programs",
-        "the node is drained and rebooted, if nothing of the plugin is needed",
-    ),
+    ("faults-setup", "why kube-proxy exits"),
     (
         "ib01-both-backends",
         "which back end kube-proxy uses: the other one's chains are removed",

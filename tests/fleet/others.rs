@@ -258,3 +258,31 @@ async fn an_image_that_cannot_be_pulled_is_not_waited_for_twice() {
     assert_eq!(ran.code, 0, "{ran}");
     assert_eq!(world.modes(), ["ipvs"; 3]);
 }
+
+/// As `kubectl delete configmaps,leases -l app.kubernetes.io/managed-by=kpx` does.
+#[tokio::test]
+async fn a_state_that_another_program_deleted_is_written_again() {
+    let world = World::new();
+    let text = world.api.config();
+    let deletes = What::Meanwhile(Arc::new(|cluster| {
+        for kind in ["configmaps", "leases"] {
+            cluster.remove(&Key::new(kind, "kube-system", "kpx-migrate"));
+        }
+    }));
+    world.api.fault(creates("kpx-finish", deletes).times(1));
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    let said = ran.out.replace("\n  ", " ");
+    assert!(
+        said.contains("deleted the state of this migration"),
+        "{ran}"
+    );
+    assert!(said.contains("kpx wrote it again"), "{ran}");
+    let ran = world
+        .kpx(&["migrate", "rollback", "--all-nodes", "--yes"])
+        .await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(world.api.config(), text);
+    assert_eq!(world.modes(), ["ipvs"; 3]);
+    assert_eq!(world.leftovers(), [""; 0]);
+}

@@ -2,7 +2,7 @@
 
 use color_eyre::eyre::{WrapErr as _, eyre};
 
-use super::args::JourneyArgs;
+use super::args::{ContinueArgs, JourneyArgs};
 use super::draft::{self, Draft};
 use super::local_node::LocalNode;
 use super::lock;
@@ -60,6 +60,9 @@ pub(super) async fn run(
         report.result.node = Some(name.to_owned());
         return Ok(report);
     }
+    if !session.source.is_bundle() {
+        refuse_unfinished(given, &args.go_on, &journals::of(session))?;
+    }
     if args.dry_run {
         let draft = draft::plan(session, &named, args, from, external).await;
         let draft = draft::explained(session, name, draft).await?;
@@ -73,10 +76,15 @@ pub(super) async fn run(
     // The lock is held from here on: no other kpx changes the node after it was read.
     let live = open_after_guard(session).await?;
     let journals = journals::of(session);
-    refuse_unfinished(given, &journals)?;
+    refuse_unfinished(given, &args.go_on, &journals)?;
     let draft = draft::plan(session, &named, args, from, external).await;
     let mut draft = draft::explained(session, name, draft).await?;
     draft.notes.extend(unasked);
+    if present == to {
+        draft.notes.push(format!(
+            "kube-proxy ran in mode {to} before kpx came to this node: what that change lost was not watched"
+        ));
+    }
     let (report, migration) = planned(draft);
     let quiet = session.quiet && args.go_on.yes;
     if !quiet {
@@ -135,7 +143,11 @@ fn is_begun(journals: &Journals, to: Mode) -> Result<bool, Failure> {
     }))
 }
 
-fn refuse_unfinished(session: &Session, journals: &Journals) -> Result<(), Failure> {
+fn refuse_unfinished(
+    session: &Session,
+    args: &ContinueArgs,
+    journals: &Journals,
+) -> Result<(), Failure> {
     match journals::newest(journals)? {
         Some(state) if !state.ended => Err(Failure::from(eyre!(
             "the migration from mode {} to mode {} that began {} is unfinished",
@@ -143,11 +155,16 @@ fn refuse_unfinished(session: &Session, journals: &Journals) -> Result<(), Failu
             state.migration.to(),
             state.migration.began
         ))
-        .with_hint(format!(
-            "`kpx migrate status` shows its state; `{}` or `{}` ends it",
-            identity::migrate_command(session, "resume"),
-            identity::migrate_command(session, "rollback")
-        ))),
+        .with_hint(if args.again {
+            // In a pod that the coordinator of the cluster's migration has started.
+            "on the node, `kpx migrate resume` or `kpx migrate rollback` ends it".to_owned()
+        } else {
+            format!(
+                "`kpx migrate status` shows its state; `{}` or `{}` ends it",
+                identity::migrate_command(session, "resume"),
+                identity::migrate_command(session, "rollback")
+            )
+        })),
         _ => Ok(()),
     }
 }

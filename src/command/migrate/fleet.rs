@@ -35,7 +35,8 @@ use kpx_migrate::fleet::state::{self, Fleet, NodeState};
 use kpx_migrate::fleet::task::Task;
 use kpx_migrate::migration::Leg;
 use kpx_migrate::wire::Outcome;
-use kpx_node::action::COPY_LABEL;
+use kpx_node::action::{Action, COPY_LABEL};
+use kpx_node::apply::Apply as _;
 use kpx_node::evidence::Time;
 use kpx_node::words::number_of;
 
@@ -281,6 +282,9 @@ async fn guards(cluster: &mut RemoteCluster<'_, '_, '_>, fleet: &Fleet) -> Vec<G
         let state = match cluster.object(&object).await {
             Err(error) => GuardState::Unknown(error.to_string()),
             Ok(None) => GuardState::Gone,
+            Ok(Some(found)) if found["metadata"]["deletionTimestamp"].is_string() => {
+                GuardState::Gone
+            }
             Ok(Some(found)) => match pod::phase(&found) {
                 // Its last line says what it sees.
                 Phase::Runs => match cluster.log(&object.name).await {
@@ -458,6 +462,7 @@ async fn outcome(
         ));
     }
     if outcome == Outcome::Stopped {
+        report.notes.extend(restored(cluster, fleet).await);
         report.guards = guards(cluster, fleet).await;
         report.left = left(cluster, fleet).await;
         report.next = Some(match fleet.leg {
@@ -470,6 +475,25 @@ async fn outcome(
         });
     }
     report
+}
+
+/// Writes the state of the unfinished migration again if another program deleted it: resume and rollback begin from it. Returns a note of
+/// that.
+async fn restored(cluster: &mut RemoteCluster<'_, '_, '_>, fleet: &Fleet) -> Option<String> {
+    let Ok((None, _)) = kept(cluster).await else {
+        return None;
+    };
+    let command = state::create(&fleet.to_text());
+    let name = state::NAME;
+    Some(match cluster.apply(&Action::Kube { command }).await {
+        Ok(()) => format!(
+            "another program deleted the state of this migration, ConfigMap kube-system/{name}: kpx wrote it again"
+        ),
+        Err(error) => format!(
+            "another program deleted the state of this migration, ConfigMap kube-system/{name}, which kpx cannot write again: {error}; \
+             `kpx migrate status` on each node says how to end it there"
+        ),
+    })
 }
 
 /// Returns the objects, except guards, that an unfinished migration has left in the cluster, and their effect.

@@ -23,14 +23,16 @@ use crate::command::shared::{journals, local_bridge};
 use crate::report::plan::CONNECTIONS;
 use kpx_host::clock::{self, Interrupts};
 use kpx_host::{Journal, Journals, LiveCluster};
+use kpx_judge::plan::ConfigSource;
 use kpx_migrate::engine::{Ended, Engine, Event, Limits};
 use kpx_migrate::journal::{self, Entry, MigrationState};
-use kpx_migrate::known;
 use kpx_migrate::loss::ObservedLoss;
-use kpx_migrate::migration::{Leg, Stage};
+use kpx_migrate::migration::{Leg, Migration, Stage};
 use kpx_migrate::wire::Outcome;
+use kpx_migrate::{gates, known};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::NodeSnapshot;
 
 pub(in crate::command) async fn run(
     session: &Session,
@@ -213,6 +215,9 @@ pub(super) async fn go_on(
         state.migration.clone(),
         args.lease(),
     );
+    if how == (Continue::Rollback { external: false }) && state.leg == Leg::There {
+        refuse_configured(session, &state).await?;
+    }
     let limits = Limits {
         configured: matches!(
             how,
@@ -221,6 +226,41 @@ pub(super) async fn go_on(
         ..limits(args)
     };
     Box::pin(run_engine(given, io, node, limits, &mut state, how)).await
+}
+
+/// Refuses the rollback of a migration whose configuration another program changes, if that still has the new mode: kube-proxy would come
+/// back in it.
+async fn refuse_configured(session: &Session, state: &MigrationState) -> Result<(), Failure> {
+    let Migration {
+        external: true,
+        node: Some(name),
+        ..
+    } = &state.migration
+    else {
+        return Ok(());
+    };
+    if session.host.no_api || !state.was_configured() {
+        return Ok(());
+    }
+    let items = [Item::ConfigMaps, Item::DaemonSets, Item::Pods];
+    let evidence = session.gather(&items).await?;
+    let (from, to) = (state.migration.from, state.migration.to());
+    let Ok(store) = ConfigSource::find(&NodeSnapshot::new(&evidence), name) else {
+        return Ok(());
+    };
+    if gates::mode_in(store.text()) != Some(to) {
+        return Ok(());
+    }
+    let until = identity::migrate_command(session, "rollback --until-restart");
+    let rest = identity::migrate_command(session, "rollback");
+    Err(Failure::from(eyre!(
+        "{} still has mode {to}, and this migration leaves it to another program, or to the coordinator of the cluster's migration, to \
+         change it; nothing was changed",
+        store.place()
+    ))
+    .with_hint(format!(
+        "run `{until}`, set mode {from} there, restart kube-proxy on this node, then run `{rest}`"
+    )))
 }
 
 /// Returns the newest migration of this node: by its journal, and where that lost it, by the state that the coordinator of the

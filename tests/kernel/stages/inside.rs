@@ -170,12 +170,12 @@ async fn rules_of_the_node_stop_replies() {
 
 #[tokio::test]
 #[ignore = "needs root, for network namespaces"]
-async fn zones_of_conntrack_are_not_followed() {
+async fn replies_in_another_zone_of_conntrack_are_lost() {
     let network = Network::new();
     network.shell("iptables -t raw -I PREROUTING -i cni0 -j CT --zone 5");
     assert!(!network.answers(Client::Pod, FAR));
     let answer = network.why(FAR).await;
-    assert_eq!(fate(&answer, Client::Pod), Fate::Unknown);
+    assert_eq!(fate(&answer, Client::Pod), Fate::Lost);
     assert!(answer.sentence.contains("zone"), "{}", answer.sentence);
     assert_eq!(fate(&answer, Client::Host), Fate::Works);
 }

@@ -162,7 +162,6 @@ impl Walk<'_> {
                     Statement::Verdict(Verdict::Drop) => {
                         let rule = self.rule(chain, at + 1);
                         match holds {
-                            Some(false) => {}
                             Some(true) if self.is_sure => return Some(End::Dropped(rule)),
                             Some(true) => {
                                 self.possible.get_or_insert(rule);
@@ -171,7 +170,7 @@ impl Walk<'_> {
                             None if names_arp => {
                                 self.possible.get_or_insert(rule);
                             }
-                            None => {}
+                            Some(false) | None => {}
                         }
                         break;
                     }
@@ -181,13 +180,8 @@ impl Walk<'_> {
                         }
                         self.is_sure &= holds == Some(true);
                         let to = self.table.chain(name).filter(|_| depth > 0);
-                        let end = match to {
-                            Some(to) => self.end(to, depth - 1),
-                            None => {
-                                self.is_sure = false;
-                                None
-                            }
-                        };
+                        self.is_sure &= to.is_some();
+                        let end = to.and_then(|to| self.end(to, depth - 1));
                         match end {
                             Some(end) if holds == Some(true) => return Some(end),
                             Some(_) => self.is_sure = false,

@@ -291,23 +291,21 @@ fn program_at(bpf: &Bpf, passage: Passage<'_>) -> Option<Met> {
     ))))
 }
 
-/// Returns why the class to which `filter` leads packets may lose them: without its rate, any may.
+/// Returns why the class to which `filter` leads packets may lose them: without its rate, any may. The kernel leads packets for a class that
+/// is not there where it leads those that no filter chooses.
 fn into_class(shaper: &Shaper, filter: &Filter, link: &str) -> Option<String> {
-    let kind = &shaper.kind;
-    let named = filter
-        .class
-        .as_ref()
-        .and_then(|name| Some((name, shaper.classes.get(name)?)));
-    match named {
-        Some((name, class)) => {
-            let why = slow_class(name, class, link)?;
-            Some(format!("the tc filter `{filter}` leads packets into {why}"))
-        }
-        None => Some(format!(
-            "the tc filter `{filter}` of {link} leads packets into a class of its {kind} qdisc, whose rate is not read: whether they are \
-             lost there is unknown (`tc -s class show dev {link}` shows its rate and drops)"
-        )),
-    }
+    let Some((name, classes)) = filter.class.as_ref().zip(shaper.classes.as_ref()) else {
+        return Some(format!(
+            "the tc filter `{filter}` of {link} leads packets into a class of its {} qdisc, whose rate is not read: whether they are lost \
+             there is unknown (`tc -s class show dev {link}` shows its rate and drops)",
+            shaper.kind
+        ));
+    };
+    let Some(class) = classes.get(name) else {
+        return into_default(shaper, link);
+    };
+    let why = slow_class(name, class, link)?;
+    Some(format!("the tc filter `{filter}` leads packets into {why}"))
 }
 
 /// Returns why the class of packets that no filter leads to one may lose them.
@@ -319,7 +317,8 @@ fn into_default(shaper: &Shaper, link: &str) -> Option<String> {
         ));
     }
     let name = shaper.default.as_ref()?;
-    let why = slow_class(name, shaper.classes.get(name)?, link)?;
+    let class = shaper.classes.as_ref()?.get(name)?;
+    let why = slow_class(name, class, link)?;
     Some(format!("packets that no tc filter chooses go into {why}"))
 }
 

@@ -36,8 +36,8 @@ pub struct Shaper {
     pub kind: String,
     /// The class of packets that no filter leads to one, as `MAJOR:MINOR`; `None` if that is not known.
     pub default: Option<String>,
-    /// The classes by their names.
-    pub classes: BTreeMap<String, Class>,
+    /// The classes by their names; `None` if they were not read.
+    pub classes: Option<BTreeMap<String, Class>>,
 }
 
 /// A class of packets.
@@ -55,9 +55,8 @@ impl Shaper {
         match self.kind.as_str() {
             "drr" | "qfq" => true,
             "hfsc" => {
-                let default = self.default.as_ref();
-                default.is_some_and(|class| !self.classes.contains_key(class))
-                    && !self.classes.is_empty()
+                let named = self.default.as_ref().zip(self.classes.as_ref());
+                named.is_some_and(|(class, classes)| !classes.contains_key(class))
             }
             _ => false,
         }
@@ -220,7 +219,7 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
             let shaper = Shaper {
                 default: default_class(&qdisc),
                 kind: qdisc.kind,
-                classes: BTreeMap::new(),
+                classes: None,
             };
             tc.shapers.insert(qdisc.dev, shaper);
         }
@@ -236,7 +235,8 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
             };
             (class.handle, known)
         };
-        shaper.classes.extend(of.classes.into_iter().map(read));
+        let classes = shaper.classes.get_or_insert_default();
+        classes.extend(of.classes.into_iter().map(read));
     }
     for of in raw.filters {
         let side = if of.hook == "ingress" {

@@ -1,5 +1,6 @@
 //! The findings of several nodes.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::render::{Page, Tone};
 use crate::report::nodes::failing::{self, FailingService, Failures};
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell, title};
-use kpx_judge::check::Severity;
+use kpx_judge::check::{Severity, on};
 use kpx_judge::verdict::Failing;
 use kpx_node::words::number_of;
 
@@ -34,6 +35,9 @@ pub(crate) struct DoctorOfNodes {
     pub findings: Vec<Finding>,
     /// The checks whose data is missing.
     pub unknown: Vec<Unknown>,
+    /// The command to run next: that of the worst node.
+    #[serde(skip)]
+    next: Option<(Rank, String)>,
     #[serde(skip)]
     failing: Failures,
     #[serde(skip)]
@@ -41,6 +45,9 @@ pub(crate) struct DoctorOfNodes {
     #[serde(skip)]
     missing: BTreeMap<Box<str>, (BTreeSet<&'static str>, Nodes)>,
 }
+
+/// How bad a node is: its worst severity, the number of Services that fail, and its name, of which the first counts.
+type Rank = (Option<Severity>, usize, Reverse<Arc<str>>);
 
 /// A finding: severity, id and name of the check, message.
 type Key = (Severity, &'static str, &'static str, Box<str>);
@@ -84,6 +91,7 @@ pub(crate) struct Part {
     lacks_data: bool,
     findings: Vec<(Key, Box<str>)>,
     unknown: Vec<(Box<str>, &'static str)>,
+    next: String,
 }
 
 impl Together for DoctorOfNodes {
@@ -100,6 +108,7 @@ impl Together for DoctorOfNodes {
             failing: services.map_or_else(Vec::new, |tally| tally.failing.clone()),
             lacks_data: report.lacks_data(),
             unknown: unknown.collect(),
+            next: on(report.next_machine.as_deref(), &report.next),
             findings: report
                 .findings
                 .into_iter()
@@ -130,6 +139,10 @@ impl Together for DoctorOfNodes {
             _ => &mut self.healthy,
         };
         *state += 1;
+        let rank = (worst, part.failing.len(), Reverse(Arc::clone(node)));
+        if self.next.as_ref().is_none_or(|(worst, _)| rank > *worst) {
+            self.next = Some((rank, part.next));
+        }
         self.failing.add(node, part.failing);
         for (key, subject) in part.findings {
             let (subjects, nodes) = self.found.entry(key).or_default();
@@ -163,7 +176,7 @@ impl Together for DoctorOfNodes {
             let order = |finding: &Finding| {
                 (
                     finding.common,
-                    std::cmp::Reverse(finding.severity),
+                    Reverse(finding.severity),
                     finding.nodes.len(),
                 )
             };
@@ -177,8 +190,7 @@ impl Together for DoctorOfNodes {
         });
         self.unknown = unknown.collect();
         self.unknown.sort_by(|a, b| {
-            let order =
-                |unknown: &Unknown| std::cmp::Reverse((unknown.nodes.len(), unknown.checks.len()));
+            let order = |unknown: &Unknown| Reverse((unknown.nodes.len(), unknown.checks.len()));
             (order(a), &a.reason).cmp(&(order(b), &b.reason))
         });
     }
@@ -203,20 +215,10 @@ impl Together for DoctorOfNodes {
             }
         }
         unknown(&self.unknown, read, page);
-        let explains = self
-            .findings
-            .first()
-            .map(|first| format!("explain {}", first.id));
-        let explains = explains.or_else(|| {
-            Some(format!(
-                "why {} --all-nodes",
-                self.services.first()?.service
-            ))
-        });
-        if let Some(command) = explains {
+        let has_any = !self.findings.is_empty() || !self.services.is_empty();
+        if let Some((_, next)) = self.next.as_ref().filter(|_| has_any) {
             page.line("");
-            let program = page.style().program;
-            page.line(&format!("next: {program} {command}"));
+            page.line(&format!("next: {next}"));
         }
     }
 }

@@ -19,6 +19,17 @@ pub(super) struct Process {
     pub(super) folder: PathBuf,
 }
 
+impl Process {
+    /// Returns whether a signal or a debugger has stopped it.
+    fn is_stopped(&self) -> bool {
+        let status = fs::read_to_string(self.folder.join("status")).unwrap_or_default();
+        let mut states = status
+            .lines()
+            .filter_map(|line| line.strip_prefix("State:"));
+        states.any(|state| state.trim().to_ascii_lowercase().starts_with('t'))
+    }
+}
+
 /// Processes of kube-proxy on the node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
@@ -32,6 +43,9 @@ impl Table {
     /// Returns a description of the process, used as a reason if there is no better one.
     pub(super) fn describe(&self) -> String {
         match (&self.here, self.elsewhere.as_slice()) {
+            (Some(process), _) if process.is_stopped() => {
+                format!("kube-proxy (process {}) is stopped (state T)", process.pid)
+            }
             (Some(process), _) => format!("kube-proxy (process {}) runs", process.pid),
             (None, []) => "no kube-proxy process found".to_owned(),
             (None, [pid, ..]) => {

@@ -130,7 +130,7 @@ fn leftovers(facts: &Facts<'_>) -> Verdict {
             // CN13 says so of programs.
             (Agent::Missing, _) => findings.extend((!attached).then(|| missing(of, left, &here))),
             (Agent::Gone, Some(other)) => {
-                findings.push(finding(of, Some(other), left, attached, &here))
+                findings.push(finding(of, Some(other), left, attached, &here));
             }
             // Jumps into chains that no agent updates, whichever plugin the node has.
             (Agent::Gone, None)

@@ -242,18 +242,12 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Let the route lead to the node of the pods, then repair what sets the routes to pods: the network plugin.",
             format!("ip route replace {} via {home}", route.destination),
         ),
-        Obstacle::KeptByRoute { route, rule, .. } | Obstacle::ThirdNode { route, rule, .. } => {
-            match rule {
-                Some(rule) => diversion_fix(rule.removal(), None),
-                None => diversion_fix(route.removal(), route.daemon()),
-            }
-        }
-        Obstacle::Detour {
-            rule: Some(rule), ..
-        } => diversion_fix(rule.removal(), None),
-        Obstacle::Detour {
-            route, rule: None, ..
-        } => diversion_fix(route.removal(), route.daemon()),
+        Obstacle::KeptByRoute { route, rule, .. }
+        | Obstacle::ThirdNode { route, rule, .. }
+        | Obstacle::Detour { route, rule, .. } => match rule {
+            Some(rule) => diversion_fix(rule.removal(), None),
+            None => diversion_fix(route.removal(), route.daemon()),
+        },
         Obstacle::Limited { limit, by } => limit_fix(limit, by),
         Obstacle::IntoTunnel { link, route, .. } => Fix::on_node(
             format!(

@@ -324,7 +324,7 @@ impl<'a> Walker<'_, 'a, '_> {
                 let object = object(value[&name].as_str(), &name, &branch.packet, at.context);
                 match name.as_str() {
                     // The map has no object for the packet, so the rule ends.
-                    _ if object == Some(None) => vec![Next::Over(branch)],
+                    _ if object.as_ref().is_some_and(Vec::is_empty) => vec![Next::Over(branch)],
                     "dup"
                         if value["dup"].as_str().is_some_and(|words| {
                             at.context.router.copies(&branch.packet, words)
@@ -357,7 +357,7 @@ impl<'a> Walker<'_, 'a, '_> {
                         part(branch, &Likelihood::undecided(question))
                     }
                     "quota" => {
-                        let quota = object.flatten().map_or_else(
+                        let quota = object.and_then(|mut names| names.pop()).map_or_else(
                             || format!("`{}`", print::statement(statement)),
                             |name| format!("quota {name} of table {}", at.table.name),
                         );
@@ -656,17 +656,17 @@ fn part(branch: Branch, likelihood: &Likelihood) -> Vec<Next> {
     steps
 }
 
-/// Returns the object, such as a quota, that a map gives to the packet in a statement with these words; `None` in it if the map has none
-/// for the packet. `None` for a statement without a map, and if that is not known.
+/// Returns the object, such as a quota, that a map gives to the packet in a statement with these words: at most one. `None` for a
+/// statement without a map, and if that is not known.
 fn object(
     words: Option<&str>,
     kind: &str,
     packet: &Packet,
     context: &Context<'_, '_>,
-) -> Option<Option<String>> {
+) -> Option<Vec<String>> {
     let words = words?.strip_prefix(kind)?.strip_prefix(" name ")?;
     let Some((key, map)) = words.split_once(" map @") else {
-        return Some(Some(words.trim_matches('"').to_owned()));
+        return Some(vec![words.trim_matches('"').to_owned()]);
     };
     let parts: Option<Vec<Expr>> = key.split(" . ").map(field).collect();
     let mut parts = parts?;
@@ -679,8 +679,8 @@ fn object(
     let map = Expr::Named(map.to_owned());
     let found = matches::look_up(&map, &have, packet, context).ok()?;
     match found.as_slice() {
-        [] => Some(None),
-        [(chance, Datum::Data(Expr::Word(name)))] if *chance >= 1.0 => Some(Some(name.clone())),
+        [] => Some(Vec::new()),
+        [(chance, Datum::Data(Expr::Word(name)))] if *chance >= 1.0 => Some(vec![name.clone()]),
         _ => None,
     }
 }

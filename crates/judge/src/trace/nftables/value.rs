@@ -478,8 +478,7 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
         }
         ("ether", "type") => meta("protocol", packet),
         // ARP is no packet of IP.
-        ("arp", _) => Value::None,
-        ("icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
+        ("arp" | "icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
         ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Port(packet.port()),
         ("tcp" | "udp" | "sctp" | "th", "sport") => match packet.source_port {
             Some(port) => Value::Port(Asked::new(port, None)),

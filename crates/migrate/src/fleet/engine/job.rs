@@ -66,7 +66,7 @@ impl<C: Cluster> Engine<'_, C> {
             // The node's journal has the sum of all its jobs.
             fleet.observed.insert(node.to_owned(), loss);
         }
-        if matches!(job, Job::Finish | Job::Rollback) {
+        if job != Job::Guard {
             for note in pod::notes(&over) {
                 (self.on_event)(Event::Reports(node, &note));
             }
