@@ -166,3 +166,17 @@ async fn a_route_that_rejects_packets_to_a_node_is_the_fault_of_its_tunnel() {
     ];
     says(&dir, "demo/edge:http", "partly", &words).await;
 }
+
+#[tokio::test]
+async fn a_route_to_the_other_end_of_a_tunnel_by_a_silent_gateway_is_named() {
+    let dir = tunnelled();
+    let by = json!({"dst": "10.210.0.17", "gateway": "10.210.0.222", "dev": "eth0", "flags": []});
+    add_routes(&dir, &[by]);
+    let entry = json!({"dst": "10.210.0.222", "dev": "eth0", "state": ["FAILED"]});
+    add(&dir, NEIGHBOURS, entry);
+    let words = [
+        "the route 10.210.0.17/32 via 10.210.0.222 dev eth0 leads packets for 10.210.0.17",
+        "ip route del 10.210.0.17/32 via 10.210.0.222 dev eth0",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}

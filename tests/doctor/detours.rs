@@ -396,6 +396,9 @@ async fn the_bit_by_which_the_kubelet_drops_packets_is_no_bit_for_masquerading()
         write(&dir, "kube-proxy/config.conf", |text| {
             text.replace("masqueradeBit: null", &format!("masqueradeBit: {bit}"))
         });
+        write(&dir, "kube-proxy/configz.json", |text| {
+            text.replace("\"masqueradeBit\":14", &format!("\"masqueradeBit\":{bit}"))
+        });
         let found = findings(&dir).await;
         let is_it =
             |of: &&(String, String, String)| of.0 == "IR10" && of.2.contains("masqueradeBit 15");

@@ -29,6 +29,7 @@ mod slices;
 mod subject;
 mod syncs;
 mod versions;
+mod way;
 
 pub use advice::{Advice, Fix, Line, Prose, Reach, Reader, Runs, Word, on, quoted, runs};
 pub(crate) use collector::Collector;
@@ -47,13 +48,8 @@ pub(in crate::check) use objects::{
 };
 pub(in crate::check) use observed::FAMILIES;
 pub use observed::{LEFTOVERS, OBSERVED};
-pub(in crate::check) use obstacle::{
-    HOME_GONE, RANGE_OF_ITS_OWN, port_range_fix, reserved_ports_fix,
-};
-pub use obstacle::{
-    bypass_fix, diversion_fix, hairpin_fix, home_fix, ipv6_fix, ipv6_refusal, no_route_fix,
-    obstacle_fix, route_fix, way_there_fix,
-};
+pub(in crate::check) use obstacle::{HOME_GONE, port_range_fix, reserved_ports_fix};
+pub use obstacle::{hairpin_fix, ipv6_fix, ipv6_refusal, obstacle_fix};
 pub use obstacle_owner::obstacle_owner;
 pub(in crate::check) use path::{PATH, Paths, deciding, ended, own_address};
 pub(in crate::check) use reads::{
@@ -79,3 +75,5 @@ pub use subject::{ProcessState, ServiceRef, Subject};
 pub use syncs::first_sync_seconds;
 pub(in crate::check) use syncs::{family_or_proxy, proxy_metrics, queued, syncs_slower_than};
 pub(in crate::check) use versions::{VERSION, kernel_proof, newer_nft, tool_version, version_in};
+pub(in crate::check) use way::RANGE_OF_ITS_OWN;
+pub use way::{bypass_fix, diversion_fix, home_fix, no_route_fix, route_fix, way_there_fix};

@@ -1,0 +1,168 @@
+//! Fixes of routes and routing policy rules.
+
+use std::net::IpAddr;
+
+use crate::check::Fix;
+use crate::verdict::{Home, Odd, OddWay};
+use kpx_node::net::Cidr;
+use kpx_node::node::routes::PolicyRule;
+
+/// The fix if two Nodes have the same range of pods.
+pub(in crate::check) const RANGE_OF_ITS_OWN: &str = "Drain the Node that loses the range, delete its object, and let the machine \
+    register again: it then gets its own range.";
+
+/// Returns the fix of pods with addresses of another Node; the routes are right.
+pub fn home_fix(home: &Home) -> Fix {
+    let text = format!(
+        "Keep the route: the pods on {} need it. The container runtime uses the first file of /etc/cni/net.d: remove those that the \
+         network plugin did not write, then recreate the pods of this node and their bridge.",
+        home.node
+    );
+    Fix::on_node(text, "ls /etc/cni/net.d; cat /etc/cni/net.d/*")
+}
+
+/// Returns the fix of clients on the node for which no route leads to the Service address `to`.
+pub fn no_route_fix(to: IpAddr) -> Fix {
+    Fix::on_node(
+        "Give the node a default route, or a route to the Service range by any link with an address: kube-proxy's rules translate the \
+         destination after the kernel has found one.",
+        format!("ip route get {to}"),
+    )
+}
+
+/// Returns the fix of packets to `range`, the pods of another Node, that do not leave by its address `by`. `own` is this node's address
+/// in the range and its link, if they are the reason.
+pub fn way_there_fix(
+    range: Cidr,
+    by: IpAddr,
+    own: Option<&(Cidr, String)>,
+    tunnel: Option<&str>,
+    odd: Option<&OddWay>,
+) -> Fix {
+    if let Some(odd) = odd
+        && let Some(fix) = odd_way_fix(odd, by)
+    {
+        return fix;
+    }
+    let link = tunnel.map_or_else(String::new, |link| format!(" dev {link} onlink"));
+    let route = format!("ip route replace {range} via {by}{link}");
+    match own {
+        Some((own, link)) => Fix::on_node(
+            "Remove the address, whose route hides the one by the other Node. If a pod of this node has an address of that range, \
+             recreate it: the network plugin has given it an earlier range of this node, or another Node's.",
+            format!("ip addr del {own} dev {link} && {route}"),
+        ),
+        None => Fix::on_node(
+            match odd.map(|odd| &odd.why) {
+                Some(Odd::NextHop { .. }) => {
+                    "Let the route lead to that node alone, also where it is configured."
+                }
+                _ => {
+                    "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs."
+                }
+            },
+            route,
+        ),
+    }
+}
+
+/// Returns the fix of a way to another node, with the address `by`, that may lead elsewhere; `None` if it lacks a
+/// route.
+fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Option<Fix> {
+    if let Some(route) = &odd.hider {
+        return Some(Fix::on_node(
+            "Remove the route, also where it is configured: a network plugin that no longer runs here may have left it.",
+            route.removal(),
+        ));
+    }
+    Some(match &odd.why {
+        Odd::End { link, kind, .. } => Fix::on_node(
+            "Let the tunnel end at the other node, also where it is configured.",
+            format!("ip link set {link} type {kind} remote {by}"),
+        ),
+        Odd::Announced { annotation, .. } => tunnel_address_fix(annotation),
+        Odd::Shared { .. } => Fix::said(RANGE_OF_ITS_OWN),
+        Odd::Outside { .. } => Fix::said(
+            "Find out on its node which configuration in /etc/cni/net.d made the pod, for example one that was there before the network \
+             plugin, and delete the pod: the network plugin gives the next one an address of its range.",
+        ),
+        Odd::Default => Fix::said(
+            "If the routers between the nodes do not know the ranges of pods, let the network plugin use tunnels to Nodes outside of this \
+             network (flannel: backend vxlan, with DirectRouting for the others; Calico: CrossSubnet).",
+        ),
+        Odd::LeftOver { link, .. } => Fix::on_node(
+            "Remove the link, if nothing on the node needs it.",
+            format!("ip link del {link}"),
+        ),
+        Odd::Rule {
+            bypass: Some(bypass),
+            ..
+        } => bypass_fix(bypass),
+        Odd::Rule { rule, bypass: None } => diversion_fix(rule.removal(), None),
+        Odd::Tunnel { link } => Fix::on_node(
+            "Find out what made the route by the tunnel, and let it leave out the ranges of this cluster's pods.",
+            format!("ip route show dev {link}"),
+        ),
+        Odd::NoRoutes | Odd::NextHop { .. } => return None,
+        Odd::OtherTable { table } => Fix::on_node(
+            "Find out what fills the table, and let it leave the ranges of this cluster's pods to table main.",
+            format!("ip route show table {table}"),
+        ),
+    })
+}
+
+/// Returns the fix of the wrong address of a Node for tunnels, which `annotation` announces.
+pub(super) fn tunnel_address_fix(annotation: &str) -> Fix {
+    Fix::kubectl(
+        "Name the link or the network of the nodes' own addresses in the network plugin's configuration (--iface of flanneld; \
+         IP_AUTODETECTION_METHOD of Calico: kubernetes-internal-ip, or interface=NAME), and restart its pods.",
+        format!("kubectl get nodes -o yaml | grep {annotation}"),
+    )
+}
+
+/// Returns the fix of a missing or wrong route to the endpoint `to`.
+pub fn route_fix(to: IpAddr) -> Fix {
+    Fix::on_node(
+        "Repair the network plugin's routes; its pods run on every node.",
+        format!("ip route get {to}"),
+    )
+}
+
+/// Returns the fix of a route or routing policy rule that diverts packets, which the command `removal` removes; `daemon` makes it again.
+pub fn diversion_fix(removal: String, daemon: Option<&str>) -> Fix {
+    match daemon {
+        None => Fix::on_node(
+            "Remove the route or rule, also where it is configured, if nothing else on the node needs it.",
+            removal,
+        ),
+        Some("bird") => Fix::kubectl(
+            "BIRD makes the route again when it is deleted. Calico's BIRD has a blackhole route for each block of addresses of the node: \
+             if the block is another node's now, delete its affinity to this node. Without Calico, change bird.conf.",
+            "kubectl get blockaffinities.crd.projectcalico.org",
+        ),
+        Some("zebra" | "bgp" | "ospf" | "isis" | "rip" | "babel" | "eigrp") => Fix::on_node(
+            "FRR makes the route again when it is deleted: remove it in FRR's configuration, or filter it there if another router sends it.",
+            "vtysh -c 'show running-config'",
+        ),
+        Some("dhcp" | "ra") => Fix::on_node(
+            "A router or DHCP server of the network sends the route, which returns with the next message: stop it there, or let the node's \
+             network manager ignore it (UseRoutes=no in systemd-networkd). Until then:",
+            removal,
+        ),
+        Some(who) => Fix::on_node(
+            format!(
+                "{who} made the route, and may make it again: remove it in the configuration of {who}. Until then:"
+            ),
+            removal,
+        ),
+    }
+}
+
+/// Returns the fix of a routing policy rule that diverts packets to pods of the node, with the rule that leads them past it.
+pub fn bypass_fix(bypass: &PolicyRule) -> Fix {
+    Fix::on_node(
+        "Let packets to pods look up table main before the rule that leads them elsewhere. Repeat it at boot, or set it in \
+         the configuration of the program that made that rule.",
+        bypass.addition(),
+    )
+}
