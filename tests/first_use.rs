@@ -101,6 +101,10 @@ async fn a_root_and_a_kubeconfig_that_cannot_be_used_are_errors_with_their_cause
         let ran = kpx_on("seed-ipvs", &[options, &["doctor"]].concat()).await;
         assert!(ran.code == 4 && ran.err.contains(cause), "{ran}");
     }
+    // What is given is not asked for.
+    let ran = kpx(&["--kubeconfig", &good, "doctor", "--all-nodes"]).await;
+    let says = "check that the API server answers: `kubectl get nodes`";
+    assert!(ran.code == 4 && ran.err.contains(says), "{ran}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use color_eyre::eyre::{Report, eyre};
 
 use crate::cli::global::GlobalArgs;
 use crate::report::{FAILED, FOUND, UNKNOWN, USAGE};
+use kpx_node::evidence::Gap;
 
 /// How much of an error is printed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -110,6 +111,20 @@ impl<T, E: Into<Failure>> Hint<T> for Result<T, E> {
             hint: Some(hint.into()),
             ..error.into()
         })
+    }
+}
+
+/// Returns the advice for `gap`, the reason why an object of a configured cluster is unknown; `None` if no cluster is configured.
+pub(in crate::command) const fn advice_on_api(gap: &Gap) -> Option<&'static str> {
+    match gap {
+        Gap::Absent(..) | Gap::NotCollected(_) | Gap::NotApplicable(_) => None,
+        Gap::Denied(..) | Gap::Forbidden(..) => {
+            Some("`kpx access` lists the permissions that are missing")
+        }
+        Gap::Late(..) => {
+            Some("the API server is slow or away: try again, with more time as --timeout 30s")
+        }
+        _ => Some("check that the API server answers: `kubectl get nodes`"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use color_eyre::eyre::eyre;
 
-use super::failure::{Failure, Hint as _};
+use super::failure::{Failure, Hint as _, advice_on_api};
 use super::session::{Session, home};
 use crate::cli::parser::Command;
 use crate::command::bridge::args::BridgeAction;
@@ -233,8 +233,11 @@ fn unproved(machine: &NodeSnapshot<'_>, name: &str, gap: &Gap) -> Failure {
     let proxies = machine
         .processes()
         .map(|all| processes::kube_proxies(all).any(is_certain));
-    Failure::from(error).with_hint(match proxies {
-        Ok(false) => format!(
+    Failure::from(error).with_hint(match (proxies, advice_on_api(gap)) {
+        (Ok(false), Some(advice)) => format!(
+            "no kube-proxy runs on this machine, and another one is read through the API server: {advice}"
+        ),
+        (Ok(false), None) => format!(
             "no kube-proxy runs on this machine: to read {name} from here, kpx needs the API server (--kubeconfig); \
              --from reads a bundle of {name} without it"
         ),

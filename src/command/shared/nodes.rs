@@ -10,7 +10,7 @@ use std::thread::available_parallelism;
 
 use color_eyre::eyre::WrapErr as _;
 
-use super::failure::{Failure, Hint as _};
+use super::failure::{Failure, Hint as _, advice_on_api};
 use super::output::Output;
 use super::session::{Session, unreadable};
 use crate::cli::nodes::NodesArgs;
@@ -20,7 +20,7 @@ use crate::report::nodes::{NodesReport, Together};
 use kpx_host::{Crew, Event, Push};
 use kpx_node::cluster::selector::Selector;
 use kpx_node::cluster::{self, Node};
-use kpx_node::evidence::{self, BundleError, Evidence, ITEMS, Item};
+use kpx_node::evidence::{self, BundleError, Evidence, Gap, ITEMS, Item};
 
 /// The time for one node, in multiples of `--timeout`.
 const LONGER: u32 = 12;
@@ -334,7 +334,11 @@ impl ClusterNodes {
     ) -> Result<Self, Failure> {
         let cluster = session.gather(OBJECTS).await?;
         let readable = "reading all nodes needs the API server: pass --kubeconfig FILE, or a bundle of all nodes with --from";
-        let nodes: Vec<Node> = cluster::list(&cluster, Item::Nodes).hint(readable)?;
+        let advice = |gap: Gap| {
+            let advice = advice_on_api(&gap).unwrap_or(readable);
+            Failure::from(gap).with_hint(advice)
+        };
+        let nodes: Vec<Node> = cluster::list(&cluster, Item::Nodes).map_err(advice)?;
         let names = match selector {
             Some(selector) => select(selector, &cluster).hint(readable)?,
             None => nodes.into_iter().map(|node| node.metadata.name).collect(),
@@ -441,7 +445,7 @@ fn foreign(
 }
 
 /// Returns the names of the nodes that `selector` selects.
-fn select(selector: &Selector, cluster: &Evidence) -> Result<BTreeSet<String>, evidence::Gap> {
+fn select(selector: &Selector, cluster: &Evidence) -> Result<BTreeSet<String>, Gap> {
     let nodes: Vec<Node> = cluster::list(cluster, Item::Nodes)?;
     let selected = nodes
         .into_iter()

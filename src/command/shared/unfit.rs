@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use color_eyre::eyre::eyre;
 
-use super::failure::Failure;
+use super::failure::{Failure, advice_on_api};
 use super::session::Session;
 use super::source::has_option;
 use crate::cli::parser::{Cli, Command};
@@ -121,19 +121,8 @@ const fn asks(command: &Command) -> bool {
 
 /// Returns the advice for `gap`, the reason why the Services are unknown.
 pub(in crate::command) fn without_services(session: &Session, gap: &Gap) -> &'static str {
-    match gap {
-        _ if session.source.is_bundle() => {
-            "the bundle lacks them: record the node again as root with `kpx snapshot`, or add them with --kubeconfig FILE"
-        }
-        Gap::Absent(..) | Gap::NotCollected(_) | Gap::NotApplicable(_) => {
-            "pass --kubeconfig FILE to read the cluster's objects"
-        }
-        Gap::Denied(..) | Gap::Forbidden(..) => {
-            "`kpx access` lists the permissions that are missing"
-        }
-        Gap::Late(..) => {
-            "the API server is slow or away: try again, with more time as --timeout 30s"
-        }
-        _ => "check that the API server answers: `kubectl get services -A`",
+    if session.source.is_bundle() {
+        return "the bundle lacks them: record the node again as root with `kpx snapshot`, or add them with --kubeconfig FILE";
     }
+    advice_on_api(gap).unwrap_or("pass --kubeconfig FILE to read the cluster's objects")
 }
