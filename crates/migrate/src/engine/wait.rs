@@ -145,8 +145,8 @@ impl<N: MigrationNode> Engine<'_, N> {
                 let mut what = what.collect::<Vec<_>>().join("; ");
                 // The node is as before, but a bridge may still serve what fails past it.
                 if leg == Leg::Back && blocking.iter().all(|gate| gate.name == Name::Probes) {
-                    what += &format!(
-                        "; kube-proxy serves in mode {} as before: `kpx why` names the cause",
+                    what = format!(
+                        "{what}; kube-proxy serves in mode {} as before: `kpx why` names the cause",
                         fields.mode
                     );
                     if self.limits.accept_loss {

@@ -8,7 +8,7 @@ use crate::command::shared::session::parsed;
 use crate::render::{Page, Report as _, Style};
 use kpx_judge::plan::Consent;
 use kpx_migrate::journal::Took;
-use kpx_migrate::migration::{Migration, Strategy};
+use kpx_migrate::migration::Strategy;
 use kpx_node::cluster::edit::Fields;
 use kpx_node::evidence::Time;
 

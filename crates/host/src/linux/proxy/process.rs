@@ -22,11 +22,9 @@ pub(super) struct Process {
 impl Process {
     /// Returns whether a signal or a debugger has stopped it.
     fn is_stopped(&self) -> bool {
-        let status = fs::read_to_string(self.folder.join("status")).unwrap_or_default();
-        let mut states = status
-            .lines()
-            .filter_map(|line| line.strip_prefix("State:"));
-        states.any(|state| state.trim().to_ascii_lowercase().starts_with('t'))
+        let text = fs::read_to_string(self.folder.join("status")).unwrap_or_default();
+        let mut states = text.lines().filter_map(|line| line.strip_prefix("State:"));
+        states.any(|state| state.trim_start().starts_with(['T', 't']))
     }
 }
 
