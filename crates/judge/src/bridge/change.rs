@@ -1,6 +1,6 @@
 //! The change from one bridge to the next, as one transaction.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use kpx_node::backend::nftables::model::{Chain, Element, Rule, Set, Table};
 use kpx_node::backend::nftables::print;
@@ -30,6 +30,7 @@ pub fn change(have: &Table, want: &Table) -> String {
         dormant: false,
         has_unread_flag: false,
         owner: None,
+        limits: BTreeMap::new(),
         chains: want
             .chains
             .iter()

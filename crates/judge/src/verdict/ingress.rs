@@ -322,7 +322,7 @@ impl Judge<'_> {
     }
 
     /// Returns whether the route to `pod` has a gateway.
-    fn leads_away(&self, pod: IpAddr) -> bool {
+    pub(super) fn leads_away(&self, pod: IpAddr) -> bool {
         let lookup = Lookup::to(Asked::new(pod, None));
         let route = self.router.found(lookup).ok().flatten();
         route.is_some_and(|route| route.destination.prefix > 0 && route.gateway.is_some())

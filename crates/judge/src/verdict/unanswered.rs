@@ -18,8 +18,19 @@ const FEWEST: usize = 3;
 /// The ports of DNS servers in pods: each question gets an answer.
 const DNS_PORTS: [u16; 2] = [53, 5353];
 
-/// An endpoint, asked by anyone or by one client.
-type Asked = (Proto, SocketAddr, Option<IpAddr>);
+/// The clients of connections.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Whose {
+    /// The pods of this node, and the node itself.
+    Here,
+    /// All others.
+    Elsewhere,
+    /// This one.
+    Of(IpAddr),
+}
+
+/// An endpoint, and the clients that asked it.
+type Asked = (Proto, SocketAddr, Whose);
 
 /// The connections that were not answered.
 #[derive(Debug, Default)]
@@ -42,12 +53,22 @@ struct Count {
 }
 
 impl Unanswered {
-    /// Reads the tracked connections of `node`; `is_inside` holds for the addresses of pods and of the node.
-    pub(super) fn of(node: &NodeSnapshot<'_>, is_inside: impl Fn(IpAddr) -> bool) -> Self {
+    /// Reads the tracked connections of `node`; `is_inside` holds for the addresses of pods and of the node, `is_here` for those of this node
+    /// alone.
+    pub(super) fn of(
+        node: &NodeSnapshot<'_>,
+        is_inside: impl Fn(IpAddr) -> bool,
+        is_here: impl Fn(IpAddr) -> bool,
+    ) -> Self {
         let tracked = node.conntrack().map_or(&[][..], |all| &all.entries);
         let asked = |entry: &Entry| {
             let (at, client) = (entry.reply.source, entry.original.source.ip());
-            [None, Some(client)].map(|client| (entry.proto, at, client))
+            let all = if is_here(client) {
+                Whose::Here
+            } else {
+                Whose::Elsewhere
+            };
+            [all, Whose::Of(client)].map(|whose| (entry.proto, at, whose))
         };
         let mut ages: HashMap<Asked, Vec<u32>> = HashMap::default();
         let mut unacknowledged: HashSet<SocketAddr> = HashSet::default();
@@ -102,7 +123,10 @@ fn from_elsewhere(
     tracked: &[Entry],
     asked: &HashMap<Asked, Vec<u32>>,
 ) -> HashMap<SocketAddr, SocketAddr> {
-    let is_asked = |at| asked.contains_key(&(Proto::Udp, at, None));
+    let is_asked = |at| {
+        let mut all = [Whose::Here, Whose::Elsewhere].into_iter();
+        all.any(|whose| asked.contains_key(&(Proto::Udp, at, whose)))
+    };
     let open = tracked.iter().filter(|entry| is_open(entry));
     let questions: HashMap<SocketAddr, SocketAddr> = open
         .map(|entry| (entry.reply.destination, entry.reply.source))
@@ -156,15 +180,30 @@ impl Judge<'_> {
     fn unanswered_connections(&self) -> &Unanswered {
         self.unanswered.get_or_init(|| {
             let is_inside = |addr| self.places.is_pod(addr) || self.places.own(addr).is_some();
-            Unanswered::of(self.node, is_inside)
+            Unanswered::of(self.node, is_inside, |addr| self.is_client_here(addr))
         })
+    }
+
+    /// Returns whether `client` is a pod of this node, or may be one, or the node itself.
+    fn is_client_here(&self, client: IpAddr) -> bool {
+        let is_pod = || self.places.is_pod(client) && !self.leads_away(client);
+        self.places.own(client).is_some() || self.places.is_pod_here(client).unwrap_or_else(is_pod)
+    }
+
+    /// Returns the group of clients that `client` belongs to.
+    fn whose(&self, client: IpAddr) -> Whose {
+        if self.is_client_here(client) {
+            Whose::Here
+        } else {
+            Whose::Elsewhere
+        }
     }
 
     /// Returns whether endpoints that answer others did not answer connections of `client`.
     pub(super) fn is_unanswered(&self, client: IpAddr) -> bool {
         let lately = &self.unanswered_connections().lately;
         lately.keys().any(|(proto, at, of)| {
-            *of == Some(client) && !lately.contains_key(&(*proto, *at, None))
+            *of == Whose::Of(client) && !lately.contains_key(&(*proto, *at, self.whose(client)))
         })
     }
 
@@ -189,16 +228,21 @@ impl Judge<'_> {
         let is_host = |addr: IpAddr| self.places.own(addr).is_some();
         let is_of_others = |count: &Count| {
             let of_it = all.lately.keys().filter(|of| of.0 == proto && of.1 == at);
-            let mut failing = of_it.filter_map(|of| of.2).peekable();
+            let mut failing = of_it
+                .filter_map(|of| match of.2 {
+                    Whose::Of(client) => Some(client),
+                    Whose::Here | Whose::Elsewhere => None,
+                })
+                .peekable();
             count.answers
                 && failing.peek().is_some()
                 && failing.all(|other| is_host(other) != is_host(client))
         };
-        let of_all = all.lately.get(&(proto, at, None));
+        let of_all = all.lately.get(&(proto, at, self.whose(client)));
         let (count, whose) = if let Some(count) = of_all.filter(|count| !is_of_others(count)) {
             (count, String::new())
         } else {
-            let count = all.lately.get(&(proto, at, Some(client)))?;
+            let count = all.lately.get(&(proto, at, Whose::Of(client)))?;
             (count, format!(" from {client}"))
         };
         let is_lost_back = proto == Proto::Tcp && all.unacknowledged.contains(&at);
@@ -250,9 +294,12 @@ mod tests {
             };
             let mut evidence = Evidence::default();
             evidence.insert(Item::Conntrack, Ok((40_000..40_003).map(line).collect()));
-            let all = Unanswered::of(&NodeSnapshot::new(&evidence), |_| true);
+            let all = Unanswered::of(&NodeSnapshot::new(&evidence), |_| true, |_| true);
             let at = SocketAddr::from(([10, 244, 0, 9], port));
-            assert_eq!(all.lately.contains_key(&(Proto::Udp, at, None)), counts);
+            assert_eq!(
+                all.lately.contains_key(&(Proto::Udp, at, Whose::Here)),
+                counts
+            );
         }
     }
 }

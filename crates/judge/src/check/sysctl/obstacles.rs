@@ -96,7 +96,9 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
     facts.node.nodes()?;
     let surveyed = facts.surveyed()?;
     let doubted = doubted(surveyed);
-    let is_stopped = |port: &Surveyed| port.cells.iter().any(|cell| !cell.barriers.is_empty());
+    let is_stopped = |port: &Surveyed| {
+        port.has_endpoints && port.cells.iter().any(|cell| !cell.barriers.is_empty())
+    };
     if !surveyed.iter().any(is_stopped) && doubted.is_empty() {
         return unknown(surveyed).map_or_else(|| Ok(Vec::new()), Err);
     }
@@ -119,7 +121,8 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
         .filter_map(rule_of_ip)
         .collect();
     let mut found: Vec<Found> = Vec::new();
-    for port in surveyed {
+    // Without an endpoint, a Service works with no repair of what stops its packets.
+    for port in surveyed.iter().filter(|port| port.has_endpoints) {
         for cell in &port.cells {
             let barriers = cell.barriers.iter();
             for barrier in barriers

@@ -348,7 +348,11 @@ impl<'a> Walker<'_, 'a, '_> {
                         vec![Next::On(branch)]
                     }
                     "limit" | "ct count" => {
-                        let text = print::statement(statement);
+                        let named = object.as_ref().and_then(|names| names.first());
+                        let named = named.and_then(|name| at.table.limits.get(name));
+                        let text = named
+                            .cloned()
+                            .unwrap_or_else(|| print::statement(statement));
                         let is_over = text.split(' ').any(|word| word == "over");
                         if name == "ct count" && text.ends_with(" 0") {
                             return part(branch, &Likelihood::sure(is_over));

@@ -1,6 +1,6 @@
 //! Changes of the table `kube-proxy` of one family, as one transaction, with its undo.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::model::{Chain, Element, Set, Table};
@@ -84,6 +84,7 @@ impl<'c> Edits<'c> {
             dormant: false,
             has_unread_flag: false,
             owner: None,
+            limits: BTreeMap::new(),
             chains: chains
                 .filter_map(|chain| to.chain(chain))
                 .map(|chain| Chain {

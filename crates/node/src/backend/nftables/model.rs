@@ -1,5 +1,7 @@
 //! An nftables ruleset, as `nft -j` names it.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 /// Every table that was read.
@@ -37,6 +39,8 @@ pub struct Table {
     pub chains: Vec<Chain>,
     /// Sets and maps, in the order listed.
     pub sets: Vec<Set>,
+    /// Its limits by their names, each as a statement: `limit rate over 1/minute`.
+    pub limits: BTreeMap<String, String>,
 }
 
 impl Table {

@@ -179,7 +179,14 @@ impl Reader {
                 let set = set(&mut object, kind)?;
                 self.ruleset.tables[at].sets.push(set);
             }
-            // `metainfo`, and objects that the model does not have: counters, quotas, limits, flowtables, helpers.
+            "limit" => {
+                let at = self.table(&mut object, kind)?;
+                let name = take_name(&mut object, "name", kind)?;
+                if let Some(words) = texts::of_statement(kind, &Value::Object(object)) {
+                    self.ruleset.tables[at].limits.insert(name, words);
+                }
+            }
+            // `metainfo`, and objects that the model does not have: counters, quotas, flowtables, helpers.
             _ => {}
         }
         Ok(())

@@ -77,6 +77,13 @@ impl<'t> Reader<'t> {
                 (Some(kind @ ("set" | "map" | "meter")), Some(name), Some("{")) => {
                     table.sets.push(self.set(kind, name)?);
                 }
+                (Some("limit"), Some(name), Some("{")) => {
+                    if let Some(rate) = self.rate(name)? {
+                        table
+                            .limits
+                            .insert(name.to_owned(), format!("limit {rate}"));
+                    }
+                }
                 (Some("comment"), ..) => table.comment = quoted(line),
                 // `flags dormant`, `flags dormant,owner;`
                 (Some("flags"), Some(flags), _) => {
@@ -85,6 +92,20 @@ impl<'t> Reader<'t> {
                     table.owner = is("owner").then(|| owner.to_owned());
                 }
                 _ if opens(line) => self.pass_over(line)?,
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads the limit called `name`: `rate over 1/minute burst 1 packets`.
+    fn rate(&mut self, name: &str) -> Result<Option<String>, String> {
+        let within = format!("limit {name}");
+        let mut rate = None;
+        loop {
+            let line = self.line_of(&within)?.trim();
+            match line {
+                "}" => return Ok(rate),
+                _ if line.starts_with("rate ") => rate = Some(line.to_owned()),
                 _ => {}
             }
         }
