@@ -133,9 +133,12 @@ impl Copied {
     }
 
     async fn kpx(&self, args: &[&str]) -> Ran {
-        let mut all = vec!["--from", self.0.path().to_str().unwrap()];
-        all.extend_from_slice(args);
-        kpx(&all).await
+        let path = self.0.path().to_str().unwrap();
+        let ran = kpx(&[&["--from", path], args].concat()).await;
+        Ran {
+            out: ran.out.replace(path, "BUNDLE"),
+            ..ran
+        }
     }
 
     async fn json(&self, view: &str) -> Value {

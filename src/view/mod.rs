@@ -300,6 +300,14 @@ impl Shown {
         }
     }
 
+    /// Adds the next command to the page of a Service; `command` makes it of the Service's name.
+    pub(crate) fn lead(&mut self, command: impl FnOnce(String) -> String) {
+        if let (Some(page), Rows::Services(rows)) = (&mut self.service, &self.rows) {
+            let name = rows.first().map(|row| &row.service);
+            page.next = name.map(|name| command(format!("{}/{}", name.namespace, name.name)));
+        }
+    }
+
     /// Adds the causes of connections that fail to the rows of Services.
     pub(crate) fn explain(&mut self, look: &Look<'_>) {
         if let Rows::Services(rows) = &mut self.rows {

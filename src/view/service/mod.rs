@@ -36,6 +36,9 @@ pub(crate) struct Page {
     /// Its problems; absent if only the rows of several nodes are compared.
     #[serde(flatten)]
     pub(crate) assessed: Option<Assessed>,
+    /// The command that explains its connections.
+    #[serde(skip)]
+    pub(crate) next: Option<String>,
 }
 
 /// The settings, except addresses, that decide how packets to the Service are handled.
@@ -138,6 +141,7 @@ pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Opt
             .is_ok()
             .then(|| conntrack::counts(joined, &tracked)),
         assessed: None,
+        next: None,
     })
 }
 

@@ -69,10 +69,9 @@ pub(super) fn page(of: &service::Page, rows: &[Row], page: &mut Page) {
         page.line("");
         assessed::page(assessed, page);
     }
-    if let Some(first) = rows.first() {
-        let (namespace, name) = (&first.service.namespace, &first.service.name);
+    if let Some(next) = &of.next {
         page.line("");
-        page.line(&format!("next: kpx why {namespace}/{name}"));
+        page.line(&format!("next: {next}"));
     }
 }
 
