@@ -484,3 +484,18 @@ fn deeply_nested_json_is_refused() {
         }
     ));
 }
+
+#[test]
+fn a_limit_with_a_name_is_read_as_a_statement() {
+    let listed = "table ip guard {\n\tlimit lim {\n\t\trate over 1/minute burst 1 packets\n\t}\n\n\tchain f {\n\t\ttype filter hook \
+                  forward priority filter; policy accept;\n\t\ttcp dport 80 limit name \"lim\" drop\n\t}\n}\n";
+    let objects = r#"{"nftables": [
+        {"table": {"family": "ip", "name": "guard", "handle": 1}},
+        {"limit": {"family": "ip", "name": "lim", "table": "guard", "handle": 2, "rate": 1, "per": "minute", "burst": 1, "inv": true}}
+    ]}"#;
+    for ruleset in [text(listed).unwrap(), json(objects).unwrap()] {
+        let limits = &ruleset.tables[0].limits;
+        let words = limits.get("lim").map(String::as_str);
+        assert_eq!(words, Some("limit rate over 1/minute burst 1 packets"));
+    }
+}

@@ -302,4 +302,27 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn connections_of_others_count_for_others() {
+        let line = |source: &str, at: u16| {
+            format!(
+                "tcp 6 100 SYN_SENT src={source} dst=10.96.0.50 sport={at} dport=80 [UNREPLIED] src=10.244.2.6 dst={source} sport=8080 \
+                 dport={at} mark=0 use=1\n"
+            )
+        };
+        let mut evidence = Evidence::default();
+        let lines = (40_000..40_003).map(|at| line("10.244.1.3", at));
+        evidence.insert(Item::Conntrack, Ok(lines.collect()));
+        let node = NodeSnapshot::new(&evidence);
+        let all = Unanswered::of(
+            &node,
+            |_| true,
+            |addr| addr == IpAddr::from([10, 244, 0, 3]),
+        );
+        let at = SocketAddr::from(([10, 244, 2, 6], 8080));
+        let counts = |whose| all.lately.contains_key(&(Proto::Tcp, at, whose));
+        assert!(!counts(Whose::Here) && counts(Whose::Elsewhere));
+        assert!(counts(Whose::Of(IpAddr::from([10, 244, 1, 3]))));
+    }
 }
