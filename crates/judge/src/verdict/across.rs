@@ -101,6 +101,8 @@ pub(crate) trait Witnesses: fmt::Debug {
     fn lead_there(&self, name: &str, pods: &[Cidr], addrs: &[IpAddr]) -> bool;
     /// Returns the destination of a route of any node to `pod` by one of `addrs`.
     fn range_of(&self, pod: IpAddr, addrs: &[IpAddr]) -> Option<Cidr>;
+    /// Returns the name of the node that has `address`.
+    fn node_with(&self, address: IpAddr) -> Option<&str>;
     /// Returns the link of the node `name` that has `address`, and its MAC address.
     fn link_with(&self, name: &str, address: IpAddr) -> Option<(&str, &str)>;
     /// Returns the rule of the node `name` that certainly drops the ARP messages between its `address` and the neighbour `there`.
@@ -134,6 +136,16 @@ impl Witnesses for Others<'_> {
             by_node && route.destination.prefix > 0 && route.destination.contains(pod)
         };
         all.find(leads_there).map(|route| route.destination)
+    }
+
+    fn node_with(&self, address: IpAddr) -> Option<&str> {
+        let has = |read: &Result<NodeSnapshot<'_>, String>| {
+            let own = read.as_ref().ok().and_then(|node| node.addresses().ok());
+            own.is_some_and(|own| own.all.iter().any(|own| own.addr.addr == address))
+        };
+        let mut all = self.0.nodes.iter();
+        let (name, _) = all.find(|(_, read)| has(read))?;
+        Some(name)
     }
 
     fn link_with(&self, name: &str, address: IpAddr) -> Option<(&str, &str)> {

@@ -261,12 +261,16 @@ impl Judge<'_> {
             Decision::Out { device, .. } => device,
             _ => None,
         };
-        // The node's own packets have the address of its end of the tunnel, which is one of its pods' range.
-        let is_of_other = || {
-            self.places
-                .node_of_pod(back)
-                .is_some_and(|node| node.metadata.name != own.metadata.name)
+        // The node's own packets have the address of its end of the tunnel.
+        let node_of = |addr| {
+            let by_address = || {
+                self.places
+                    .node_called(self.others.as_ref()?.node_with(addr)?)
+            };
+            self.places.node_of_pod(addr).or_else(by_address)
         };
+        let is_of_other =
+            || node_of(back).is_some_and(|node| node.metadata.name != own.metadata.name);
         let came = (question.flow.entry == Entry::Outside && is_of_other())
             .then(link_back)
             .flatten();
@@ -296,7 +300,7 @@ impl Judge<'_> {
         {
             return fault(own, announced, used, WrongMac::Own);
         }
-        let other = self.places.node_of_pod(far)?;
+        let other = node_of(far)?;
         let network = || self.other_network(other, link, outcome);
         if let Some(fault) = is_flannel.then(network).flatten() {
             return Some(fault);
