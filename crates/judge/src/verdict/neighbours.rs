@@ -234,9 +234,18 @@ impl Judge<'_> {
             });
         }
         Some(Fault::Unknown(Missing::Unmodelled(if found.incomplete {
+            let mut routes = self.node.routes().into_iter().flat_map(|all| &all.all);
+            let led = routes.find(|route| {
+                route.gateway == Some(address)
+                    && route.device.as_ref() == Some(link)
+                    && route.destination.prefix > 0
+            });
+            let led = led.map_or_else(String::new, |route| {
+                format!("; the route {route} leads there")
+            });
             format!(
                 "{address} has not answered on {link} yet: the node is asking for its link-layer address (its neighbour \
-                 entry is INCOMPLETE)"
+                 entry is INCOMPLETE){led}"
             )
         } else {
             format!(
