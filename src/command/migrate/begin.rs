@@ -60,10 +60,10 @@ pub(super) async fn run(
         report.result.node = Some(name.to_owned());
         return Ok(report);
     }
-    if !session.source.is_bundle() {
-        refuse_unfinished(given, &args.go_on, &journals::of(session))?;
-    }
     if args.dry_run {
+        if !session.source.is_bundle() {
+            refuse_unfinished(given, &args.go_on, &journals::of(session))?;
+        }
         let draft = draft::plan(session, &named, args, from, external).await;
         let draft = draft::explained(session, name, draft).await?;
         let mut report = planned(draft).0;

@@ -14,19 +14,16 @@ use foldhash::{HashMap, HashSet};
 use super::diversion::pods_with;
 use super::judge::{Judge, Question};
 use super::place::Holder;
+use super::tells::sets_marks;
 use super::{Fault, Missing, Obstacle, Onward};
 use crate::trace::region::{Asked, AskedMark};
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Flow, Outcome};
-use kpx_node::backend::iptables::model::{Connmark, Target};
-use kpx_node::backend::iptables::parse::Saved;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::backend::nftables::expect::TABLE as OWN_TABLE;
-use kpx_node::backend::nftables::model::{Expr, Statement};
 use kpx_node::net::{Cidr, Family};
+use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::{Address, Link};
 use kpx_node::node::routes::{PolicyRule, Route};
-use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
 /// Settings and links that decide which packets come in, of one node.
 #[derive(Debug, Default)]
@@ -75,7 +72,7 @@ impl<'n> Ingress<'n> {
         let mut asks_mark = sysctl.iter().filter(|(key, _)| {
             key.starts_with("net.ipv4.conf.") && key.ends_with(".src_valid_mark")
         });
-        this.is_marked = asks_mark.any(|(_, value)| value != "0") && sets_marks(node);
+        this.is_marked = asks_mark.any(|(_, value)| value != "0") && sets_marks(node, Family::V4);
         for (key, value) in sysctl.iter() {
             let Some((link, name)) = key
                 .strip_prefix("net.ipv4.conf.")
@@ -604,41 +601,6 @@ impl Judge<'_> {
         };
         is_missing.then_some(why)
     }
-}
-
-/// Returns whether a rule of other software sets the marks of packets of IPv4.
-fn sets_marks(node: &NodeSnapshot<'_>) -> bool {
-    let stores = [
-        IptablesBackend::InUse,
-        IptablesBackend::Legacy,
-        IptablesBackend::Nft,
-    ];
-    let marks = |saved: &Saved<'_>| {
-        let mut rules = saved
-            .chains(|name| !name.starts_with("KUBE-"))
-            .flat_map(|chain| &chain.rules);
-        rules.any(|rule| {
-            let is_restored = matches!(
-                rule.target,
-                Some(Target::Connmark(Connmark::Restore { .. }))
-            );
-            is_restored || matches!(rule.target, Some(Target::Mark(_)))
-        })
-    };
-    let tables = node.nft().map_or(&[][..], |all| all.tables.as_slice());
-    let others = tables
-        .iter()
-        .filter(|table| !table.is_of_iptables() && table.name != OWN_TABLE);
-    let mut statements = others
-        .flat_map(|table| &table.chains)
-        .flat_map(|chain| &chain.rules)
-        .flat_map(|rule| &rule.statements);
-    stores
-        .iter()
-        .any(|store| node.saved(*store, Family::V4).is_ok_and(marks))
-        || statements.any(|statement| {
-            matches!(statement, Statement::Mangle { key: Expr::Meta(key), .. } if key == "mark")
-        })
 }
 
 fn fault(obstacle: Obstacle) -> Fault {

@@ -1,4 +1,4 @@
-//! Rules that treat packets of an established connection differently from the first one.
+//! Rules of other software that treat packets of an established connection differently from the first one, or set marks.
 
 use crate::trace::packet::tcp_flags;
 use crate::trace::{fits_state, tells_data};
@@ -11,28 +11,53 @@ use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
 /// Returns whether rules of other software may treat packets of an established connection worse than first packets.
 pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
+    // Rules that are read in parts may have such conditions.
+    let in_use = node.saved(IptablesBackend::InUse, family);
+    matches!(in_use, Err(Gap::NotCollected(_)))
+        || any_of_others(node, family, tells_rule, asks_which)
+}
+
+/// Returns whether rules of other software may set the mark of packets of `family`.
+pub(super) fn sets_marks(node: &NodeSnapshot<'_>, family: Family) -> bool {
+    let marks = |rule: &Rule<'_>| {
+        matches!(
+            rule.target,
+            Some(Target::Mark(_) | Target::Connmark(Connmark::Restore { .. }))
+        )
+    };
+    any_of_others(
+        node,
+        family,
+        marks,
+        |statement| matches!(statement, Statement::Mangle { key: Expr::Meta(key), .. } if key == "mark"),
+    )
+}
+
+/// Returns whether `of_iptables` holds for a rule of iptables of other software, in either back end, or `of_nft` for a statement of nft.
+fn any_of_others(
+    node: &NodeSnapshot<'_>,
+    family: Family,
+    of_iptables: impl Fn(&Rule<'_>) -> bool,
+    of_nft: impl Fn(&Statement) -> bool,
+) -> bool {
     let stores = [
         IptablesBackend::InUse,
         IptablesBackend::Legacy,
         IptablesBackend::Nft,
     ];
-    // Rules that are read in parts may have such conditions.
-    let in_use = node.saved(IptablesBackend::InUse, family);
-    let is_in_parts = matches!(in_use, Err(Gap::NotCollected(_)));
     let others = |saved: &Saved<'_>| {
         let mut chains = saved.chains(|name| !name.starts_with("KUBE-"));
-        chains.any(|chain| chain.rules.iter().any(tells_rule))
+        chains.any(|chain| chain.rules.iter().any(&of_iptables))
     };
     let ruleset = node.nft().ok();
     let tables = ruleset.iter().flat_map(|all| &all.tables);
     let mut tables = tables.filter(|table| !table.is_of_iptables() && table.name != "kube-proxy");
-    is_in_parts
-        || stores
-            .iter()
-            .any(|store| node.saved(*store, family).is_ok_and(others))
+    stores
+        .iter()
+        .any(|store| node.saved(*store, family).is_ok_and(others))
         || tables.any(|table| {
             let rules = table.chains.iter().flat_map(|chain| &chain.rules);
-            rules.flat_map(|rule| &rule.statements).any(asks_which)
+            rules.flat_map(|rule| &rule.statements).any(&of_nft)
         })
 }
 

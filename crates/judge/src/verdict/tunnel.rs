@@ -116,10 +116,7 @@ impl Judge<'_> {
             let family = Family::of(flow.destination);
             let mut outcomes = self.back(family).brief(&flow);
             outcomes.retain(is_likely);
-            if let Some(fault) = self
-                .strayed_carrier(out, name, &outcomes)
-                .filter(|_| !incoming)
-            {
+            if !incoming && let Some(fault) = self.strayed_carrier(out, name, &outcomes) {
                 return Some(fault);
             }
             let first = outcomes.iter().find(|outcome| ends(outcome))?;
@@ -159,13 +156,7 @@ impl Judge<'_> {
         let mut own = links.iter().filter(|own| own.name == link);
         // Those of WireGuard have a mark, which may lead them by another table.
         if by == link && own.all(|own| own.kind != "wireguard") {
-            let route = self.router.found(Lookup::to(Asked::new(to, None)));
-            return Some(Fault::Obstacle(Box::new(Obstacle::IntoTunnel {
-                link: link.to_owned(),
-                to,
-                node: Some(name.to_owned()),
-                route: Box::new(route.ok()??.clone()),
-            })));
+            return self.led_into_tunnel(link, to, Some(name));
         }
         let silent = self.silent_neighbour(to, (by, first.gateway));
         silent
@@ -230,11 +221,16 @@ impl Judge<'_> {
         {
             return None;
         }
+        self.led_into_tunnel(out, to, None)
+    }
+
+    /// Returns the fault of packets to `to` that a route leads into the tunnel `link`; they are its own packets to `node`, if that is given.
+    fn led_into_tunnel(&self, link: &str, to: IpAddr, node: Option<&str>) -> Option<Fault> {
         let route = self.router.found(Lookup::to(Asked::new(to, None)));
         Some(Fault::Obstacle(Box::new(Obstacle::IntoTunnel {
-            link: out.to_owned(),
+            link: link.to_owned(),
             to,
-            node: None,
+            node: node.map(str::to_owned),
             route: Box::new(route.ok()??.clone()),
         })))
     }

@@ -29,6 +29,13 @@ enum Whose {
     Of(IpAddr),
 }
 
+impl Whose {
+    /// Returns the group of a client, which is one of this node or not.
+    const fn group(is_here: bool) -> Self {
+        if is_here { Self::Here } else { Self::Elsewhere }
+    }
+}
+
 /// An endpoint, and the clients that asked it.
 type Asked = (Proto, SocketAddr, Whose);
 
@@ -63,12 +70,7 @@ impl Unanswered {
         let tracked = node.conntrack().map_or(&[][..], |all| &all.entries);
         let asked = |entry: &Entry| {
             let (at, client) = (entry.reply.source, entry.original.source.ip());
-            let all = if is_here(client) {
-                Whose::Here
-            } else {
-                Whose::Elsewhere
-            };
-            [all, Whose::Of(client)].map(|whose| (entry.proto, at, whose))
+            [Whose::group(is_here(client)), Whose::Of(client)].map(|whose| (entry.proto, at, whose))
         };
         let mut ages: HashMap<Asked, Vec<u32>> = HashMap::default();
         let mut unacknowledged: HashSet<SocketAddr> = HashSet::default();
@@ -192,11 +194,7 @@ impl Judge<'_> {
 
     /// Returns the group of clients that `client` belongs to.
     fn whose(&self, client: IpAddr) -> Whose {
-        if self.is_client_here(client) {
-            Whose::Here
-        } else {
-            Whose::Elsewhere
-        }
+        Whose::group(self.is_client_here(client))
     }
 
     /// Returns whether endpoints that answer others did not answer connections of `client`.
