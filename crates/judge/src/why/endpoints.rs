@@ -31,7 +31,7 @@ pub enum Lack {
         selector: String,
         /// The value that was compared with it.
         compared: Compared,
-        /// A label of the selector: without it, the selector matches ready pods of this node.
+        /// What keeps the selector from a ready pod of this node.
         #[serde(skip_serializing_if = "Option::is_none")]
         but_for: Option<ButFor>,
     },
@@ -172,40 +172,64 @@ impl Waits {
     }
 }
 
-/// A label of a selector that pods lack.
+/// What keeps a selector from a ready pod.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
-pub struct ButFor {
-    /// The label, as `KEY=VALUE`.
-    pub label: String,
-    /// A pod that matches otherwise, as `NAMESPACE/NAME`.
-    pub pod: String,
-    /// Its value of that key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub has: Option<String>,
+#[serde(untagged)]
+pub enum ButFor {
+    /// One label of several.
+    Label {
+        /// The label, as `KEY=VALUE`.
+        label: String,
+        /// A pod that matches otherwise, as `NAMESPACE/NAME`.
+        pod: String,
+        /// Its value of that key.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        has: Option<String>,
+    },
+    /// The namespace: a Service selects pods of its own alone.
+    Namespace {
+        /// A pod of another namespace with all labels, as `NAMESPACE/NAME`.
+        pod: String,
+        /// Its namespace.
+        namespace: String,
+    },
 }
 
 impl ButFor {
-    /// Returns the label of `service`'s selector without which it matches a ready pod of `pods`.
+    /// Returns what keeps the selector `labels` of `service` from a ready pod of `pods`.
     fn of(service: &Service, labels: &Labels, pods: &[Pod]) -> Option<Self> {
-        let ready = pods
+        let own = &service.metadata.namespace;
+        let has = |pod: &Pod, (key, value): (&String, &String)| {
+            pod.metadata.labels.get(key) == Some(value)
+        };
+        let name = |pod: &Pod| format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
+        let (here, elsewhere): (Vec<&Pod>, Vec<&Pod>) = pods
             .iter()
-            .filter(|pod| pod.is_ready() && pod.metadata.namespace == service.metadata.namespace);
-        labels
-            .iter()
-            .filter(|_| labels.len() > 1)
-            .find_map(|(key, value)| {
-                let matches = |pod: &&Pod| {
-                    let mut others = labels.iter().filter(|(other, _)| *other != key);
-                    others.all(|(key, value)| pod.metadata.labels.get(key) == Some(value))
-                };
-                let pod = ready.clone().find(matches)?;
-                Some(Self {
-                    label: format!("{key}={value}"),
-                    pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
-                    has: pod.metadata.labels.get(key).cloned(),
-                })
+            .filter(|pod| pod.is_ready())
+            .partition(|pod| pod.metadata.namespace == *own);
+        let all_but = labels.iter().filter(|_| labels.len() > 1).find_map(|label| {
+            let mut matching = here.iter().filter(|pod| {
+                let mut others = labels.iter().filter(|other| *other != label);
+                others.all(|other| has(pod, other))
+            });
+            let pod = matching.next()?;
+            Some(Self::Label {
+                label: format!("{}={}", label.0, label.1),
+                pod: name(pod),
+                has: pod.metadata.labels.get(label.0).cloned(),
             })
+        });
+        all_but.or_else(|| {
+            let mut matching = elsewhere
+                .iter()
+                .filter(|pod| labels.iter().all(|label| has(pod, label)));
+            let pod = matching.next()?;
+            Some(Self::Namespace {
+                pod: name(pod),
+                namespace: pod.metadata.namespace.clone(),
+            })
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME, is_address};
-use super::endpoints::{Lack, Waits};
+use super::endpoints::{ButFor, Lack, Waits};
 use crate::check::{
     Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
     route_fix, rule_fix, way_there_fix,
@@ -354,10 +354,18 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
         Lack::NotStarted { pods: all } => return start_fix(all, namespace),
         Lack::NotReady { pods: all, .. } if !all.is_empty() => return start_fix(all, namespace),
         Lack::NoPods {
-            but_for: Some(_), ..
+            but_for: Some(ButFor::Label { .. }),
+            ..
         } => {
             let text = "Correct the selector, or give the pods the label in their template.";
             return edit(text, service);
+        }
+        Lack::NoPods {
+            but_for: Some(ButFor::Namespace { namespace: other, .. }),
+            ..
+        } => {
+            let text = format!("Create the Service in namespace {other}, where the pods are, or the pods in {namespace}.");
+            return Fix::said(text);
         }
         Lack::NoPods { selector, .. } => (
             "Start the pods, or correct the selector.",

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::cause::{At, Cause, Failed, Idle, PROXY_NAME, is_address, is_before_nat};
-use super::endpoints::{Compared, Lack, Waits};
+use super::endpoints::{ButFor, Compared, Lack, Waits};
 use crate::check::Writer;
 use crate::trace::mismatch::listed;
 use crate::verdict::{Client, Which, client_names};
@@ -594,16 +594,19 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             compared,
             but_for,
         } => {
-            let but_for = but_for.as_ref().map_or_else(String::new, |label| {
-                let has = match &label.has {
-                    Some(value) => format!("has the value {value} there"),
-                    None => "lacks it".to_owned(),
-                };
-                format!(
-                    "; without {} it would match {}, which {has}",
-                    label.label, label.pod
-                )
-            });
+            let but_for = match but_for {
+                Some(ButFor::Label { label, pod, has }) => {
+                    let has = match has {
+                        Some(value) => format!("has the value {value} there"),
+                        None => "lacks it".to_owned(),
+                    };
+                    format!("; without {label} it would match {pod}, which {has}")
+                }
+                Some(ButFor::Namespace { pod, namespace }) => {
+                    format!("; {pod} in namespace {namespace} has these labels, but a Service selects pods of its own namespace alone")
+                }
+                None => String::new(),
+            };
             let no_pod =
                 format!("no pod in namespace {namespace} matches its selector {selector}{but_for}");
             let node = at.node.as_deref().unwrap_or("this node");

@@ -41,6 +41,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Item::Services,
         Item::EndpointSlices,
         Item::Ipset,
+        Item::ModulesDep,
         Item::Addresses,
         Item::ConfigMaps,
         Item::Pods,
@@ -76,6 +77,19 @@ pub(super) const NAME: &str = "Set hostnameOverride (or --hostname-override) to 
     kube-proxy; if the name is right, look for the Node object.";
 
 const NO_MEMORY: &str = "Raise the memory limit of kube-proxy's container, or find out what uses up the memory of the node.";
+
+/// Words of an error in lower case: the kernel lacks a module.
+const NO_MODULE: [&str; 9] = [
+    "could not insert",
+    "missing kernel module",
+    "rule_append failed (no such file",
+    "nf_conntrack_max: no such file",
+    "required kernel modules",
+    "ipset version",
+    "ipvs proxier",
+    "couldn't load match",
+    "could not process rule: no such file",
+];
 
 /// Words of an error in lower case, and how to fix it. The first one counts.
 const FIXES: &[(&str, &str)] = &[
@@ -725,6 +739,10 @@ fn finding(facts: &Facts<'_>, log: &ProxyLog, all: &[&Trouble]) -> Finding {
                  {service}, which kube-proxy itself is to serve."
             )),
             (None, Some(rights)) => rights,
+            (None, None) if lacks_modules(facts, error) => Fix::said(
+                "Drain the node and reboot it: the modules of the kernel that runs are no longer installed (/lib/modules has another \
+                 release), so the one that kube-proxy needs cannot be loaded.",
+            ),
             (None, None) if refuses_address(trouble) => ipv6_fix(DUMMY),
             (None, None) if error.contains(XOR_MARK) => {
                 Fix::on_node(fix(*kind, error), "modprobe xt_mark")
@@ -843,6 +861,13 @@ fn fields(error: &str) -> String {
         [] => error.to_owned(),
         names => listed(names),
     }
+}
+
+/// Returns whether `error` comes from a module that cannot be loaded, since those of the running kernel are gone.
+fn lacks_modules(facts: &Facts<'_>, error: &str) -> bool {
+    let error = error.to_lowercase();
+    let tree = facts.node.evidence().text(Item::ModulesDep);
+    matches!(tree, Err(Gap::Absent(..))) && NO_MODULE.iter().any(|words| error.contains(words))
 }
 
 fn fix(kind: Kind, error: &str) -> &'static str {
