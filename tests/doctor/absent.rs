@@ -129,7 +129,10 @@ async fn a_service_without_endpoints_says_why_its_pods_take_no_connections() {
     reject_web(&dir);
     web_slice(&dir, |slice| slice["endpoints"] = json!([]));
     web_pods(&dir, |pod| pod["metadata"]["namespace"] = "front".into());
-    let words = ["in namespace front has these labels", "Create the Service in namespace front"];
+    let words = [
+        "in namespace front has these labels",
+        "Create the Service in namespace front",
+    ];
     says(&dir, "demo/web:http", "refused", &words).await;
 }
 

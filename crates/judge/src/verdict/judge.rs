@@ -353,7 +353,7 @@ impl<'n> Judge<'n> {
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
-        let asked: [&dyn Fn() -> Option<Fault>; 26] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 27] = [
             &|| self.kept_by_route(outcome),
             &|| self.ingress(question, outcome),
             &|| self.hidden_route(question, outcome),
@@ -377,6 +377,7 @@ impl<'n> Judge<'n> {
             &|| self.back_into_tunnel(outcome),
             &|| self.home_gone(outcome),
             &|| self.off_tunnel(outcome),
+            &|| self.off_interface(outcome),
             &|| self.same_tunnel_end(outcome),
             &|| self.other_tunnel_mac(question, outcome),
             &|| self.inside(question, outcome),

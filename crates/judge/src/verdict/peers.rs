@@ -13,7 +13,7 @@ use super::{Fault, Missing, Obstacle, Odd, OddWay, WayThere, Wayless};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
-use kpx_node::backend::chain_owner::{SOFTWARE, Software};
+use kpx_node::backend::chain_owner::{Maker, SOFTWARE, Software};
 use kpx_node::cluster::Node;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -318,7 +318,7 @@ impl Judge<'_> {
     }
 
     /// Returns whether routes to the pods of other nodes would be there if they were not lost: those of the other family are, BIRD has made
-    /// the route of this node's own block alone, or other nodes have routes to this node's pods by its address.
+    /// the route of this node's own block alone, kube-router routes here, or other nodes have routes to this node's pods by its address.
     fn has_lost_routes(&self, family: Family) -> bool {
         let routes = self.node.routes().map_or(&[][..], |all| all.all.as_slice());
         let by_bird = |route: &&Route| route.family == family && route.daemon() == Some("bird");
@@ -330,7 +330,13 @@ impl Judge<'_> {
             let others = self.others.as_ref()?;
             Some(others.lead_there(&own.metadata.name, pods, &addresses(own)))
         };
+        // Without its routing, kube-router has no bridge.
+        let links = self.node.links().map_or(&[][..], |all| &all.all);
+        let has_bridge = || links.iter().any(|link| link.name == "kube-bridge");
+        let routes_here =
+            || has_bridge() && self.node.agent_of(Maker::Other("kube-router")) == Some(Agent::Runs);
         self.peers().lengths[other].is_some()
+            || routes_here()
             || lead_here() == Some(true)
             || all.peek().is_some() && all.all(|route| route.kind == "blackhole")
     }
@@ -411,29 +417,29 @@ impl Judge<'_> {
     }
 
     /// Returns the routing policy rule that leads packets to `pod` by `way`, a link and a gateway, if others go by `by`, the address of the
-    /// pod's Node, or by a tunnel.
+    /// pod's Node, or by a tunnel, or would without the rule.
     fn by_rule(
         &self,
         pod: IpAddr,
         by: IpAddr,
         (device, gateway): (&str, Option<IpAddr>),
     ) -> Option<OddWay> {
-        let Decision::Out {
-            device: Some(usual),
-            gateway: to,
-            ..
-        } = self.router.decide(Lookup::to(Asked::new(pod, None)))
-        else {
-            return None;
-        };
-        let is_usual = *usual == *device && to == gateway;
-        // Network plugins lead packets into tunnels by rules of their own.
-        if is_usual || self.is_tunnel(device) || to != Some(by) && !self.is_tunnel(&usual) {
+        let plain = self.router.found(Lookup::to(Asked::new(pod, None)));
+        let plain = plain.ok().flatten()?;
+        // The default route of a VPN is in a table of its own, which comes before the table of all other routes.
+        let usual = self.hidden_by_default(pod, plain).unwrap_or(plain);
+        let way = |route: &Route| (route.device.as_deref() == Some(device), route.gateway);
+        if way(usual) == (true, gateway)
+            || usual.gateway != Some(by) && !usual.devices().iter().any(|link| self.is_tunnel(link))
+        {
             return None;
         }
         let (route, rule) = self.leading(pod, (device, gateway))?;
         let rule = rule?;
-        if self.keeps_pod_apart(&route.table) {
+        // Network plugins lead packets into tunnels by rules of their own, but not by a default route.
+        if self.is_tunnel(device) && route.destination.prefix > 0
+            || self.keeps_pod_apart(&route.table)
+        {
             return None;
         }
         let bypass = pods_with(self.node, pod).and_then(|range| rule.bypass(range));
@@ -443,6 +449,16 @@ impl Judge<'_> {
                 bypass: bypass.map(Box::new),
             },
             hider: None,
+        })
+    }
+
+    /// Returns the route of the main table to `pod` that `chosen`, a default route of another table, hides.
+    fn hidden_by_default(&self, pod: IpAddr, chosen: &Route) -> Option<&Route> {
+        let is_default = chosen.destination.prefix == 0 && !chosen.is_main();
+        let mut routes = self.node.routes().ok()?.all.iter().filter(|_| is_default);
+        routes.find(|route| {
+            let to = route.destination;
+            route.is_main() && route.kind == "unicast" && to.prefix > 0 && to.contains(pod)
         })
     }
 

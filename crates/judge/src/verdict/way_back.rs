@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::diversion::is_special;
 use super::judge::{Judge, Question, worst};
 use super::ports::REPLY_PORT;
-use super::{Fault, Missing, Obstacle, Which};
+use super::{Fault, Missing, Obstacle, Which, tables_without_rules};
 use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Flow, Outcome, Reply};
@@ -22,7 +22,8 @@ impl Judge<'_> {
     ) -> Option<(Outcome, Fault)> {
         let mut rules = self.node.rules().ok()?.all.iter();
         let leaves_here = reply.flow.entry != Entry::Outside && question.flow.entry != Entry::Host;
-        if !leaves_here || !rules.any(is_special) {
+        let has_way = rules.any(is_special) || tables_without_rules(self.node).is_some();
+        if !leaves_here || !has_way {
             return None;
         }
         let family = Family::of(reply.flow.destination);
@@ -53,7 +54,7 @@ impl Judge<'_> {
             flow: &flow,
             port: None,
         };
-        let asked: [&dyn Fn() -> Option<Fault>; 8] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 9] = [
             &|| self.led_elsewhere(question, end),
             &|| self.broken_link(back, end),
             &|| self.unanswered(back, end),
@@ -61,6 +62,7 @@ impl Judge<'_> {
             &|| self.stopped_tunnel(back, end),
             &|| self.home_gone(end),
             &|| self.off_tunnel(end),
+            &|| self.off_interface(end),
             &|| self.same_tunnel_end(end),
         ];
         worst(&asked)

@@ -169,7 +169,7 @@ impl Judge<'_> {
             return None;
         }
         let has_route = routes.iter().filter(leads).any(|route| {
-            matches!(route.table.as_str(), "main" | "254")
+            route.is_main()
                 && matches!(route.kind.as_str(), "unicast" | "")
                 && !route.flags.iter().any(|flag| flag == "dead")
         });

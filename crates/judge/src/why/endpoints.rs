@@ -208,18 +208,21 @@ impl ButFor {
             .iter()
             .filter(|pod| pod.is_ready())
             .partition(|pod| pod.metadata.namespace == *own);
-        let all_but = labels.iter().filter(|_| labels.len() > 1).find_map(|label| {
-            let mut matching = here.iter().filter(|pod| {
-                let mut others = labels.iter().filter(|other| *other != label);
-                others.all(|other| has(pod, other))
+        let all_but = labels
+            .iter()
+            .filter(|_| labels.len() > 1)
+            .find_map(|label| {
+                let mut matching = here.iter().filter(|pod| {
+                    let mut others = labels.iter().filter(|other| *other != label);
+                    others.all(|other| has(pod, other))
+                });
+                let pod = matching.next()?;
+                Some(Self::Label {
+                    label: format!("{}={}", label.0, label.1),
+                    pod: name(pod),
+                    has: pod.metadata.labels.get(label.0).cloned(),
+                })
             });
-            let pod = matching.next()?;
-            Some(Self::Label {
-                label: format!("{}={}", label.0, label.1),
-                pod: name(pod),
-                has: pod.metadata.labels.get(label.0).cloned(),
-            })
-        });
         all_but.or_else(|| {
             let mut matching = elsewhere
                 .iter()

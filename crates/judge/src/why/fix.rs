@@ -361,10 +361,14 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             return edit(text, service);
         }
         Lack::NoPods {
-            but_for: Some(ButFor::Namespace { namespace: other, .. }),
+            but_for: Some(ButFor::Namespace {
+                namespace: other, ..
+            }),
             ..
         } => {
-            let text = format!("Create the Service in namespace {other}, where the pods are, or the pods in {namespace}.");
+            let text = format!(
+                "Create the Service in namespace {other}, where the pods are, or the pods in {namespace}."
+            );
             return Fix::said(text);
         }
         Lack::NoPods { selector, .. } => (

@@ -603,7 +603,9 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
                     format!("; without {label} it would match {pod}, which {has}")
                 }
                 Some(ButFor::Namespace { pod, namespace }) => {
-                    format!("; {pod} in namespace {namespace} has these labels, but a Service selects pods of its own namespace alone")
+                    format!(
+                        "; {pod} in namespace {namespace} has these labels, but a Service selects pods of its own namespace alone"
+                    )
                 }
                 None => String::new(),
             };

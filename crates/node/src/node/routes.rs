@@ -55,6 +55,11 @@ impl Route {
         let all = self.nexthops.iter();
         all.filter_map(|(_, device)| device.as_deref()).collect()
     }
+
+    /// Returns whether it is in the main table, whose number is 254.
+    pub fn is_main(&self) -> bool {
+        matches!(self.table.as_str(), "main" | "254")
+    }
 }
 
 /// Routing policy rules of both families.

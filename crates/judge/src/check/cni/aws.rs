@@ -4,11 +4,11 @@ use crate::check::core::{Collector, MODE};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict, When, Word,
 };
+use crate::verdict::tables_without_rules;
 use kpx_node::backend::Mode;
 use kpx_node::cluster::Pod;
 use kpx_node::cluster::version::Version;
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::Cidr;
 use kpx_node::node::routes::Route;
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -54,30 +54,14 @@ pub(super) const CHECKS: &[Check] = &[Check {
 /// The first version of the VPC CNI that works with the nftables mode.
 const OLDEST: &str = "1.23.0";
 
-/// Returns a finding for each interface whose table no routing policy rule leads to, where the rules of all pods have gone: an interface
-/// without pods, kept for new ones, has a table and no rule.
+/// Returns a finding for each interface whose table no routing policy rule leads to, where the rules of all pods have gone.
 fn unused_tables(facts: &Facts<'_>, agent: &Pod) -> Verdict {
-    let rules = &facts.node.rules()?.all;
-    let here = facts.node_name();
-    let is_here = |pod: &&Pod| pod.spec.node_name == here && !pod.spec.host_network;
-    let pods: Vec<&Pod> = facts.node.pods()?.iter().filter(is_here).collect();
-    let is_of_pod = |to: &Cidr| pods.iter().any(|pod| pod.has_ip(to.addr));
-    if pods.is_empty()
-        || rules
-            .iter()
-            .any(|rule| rule.to.as_ref().is_some_and(is_of_pod))
-    {
-        return Ok(Vec::new());
-    }
-    let routes = facts.node.routes()?.all.iter();
-    let own = routes.filter(|route| {
-        let is_common = ["main", "default", "local"].contains(&route.table.as_str());
-        let mut leading = rules.iter();
-        !is_common
-            && route.kind == "unicast"
-            && route.destination.prefix == 0
-            && !leading.any(|rule| rule.table.as_ref() == Some(&route.table))
-    });
+    facts.node.rules()?;
+    facts.node.routes()?;
+    facts.node.pods()?;
+    let own = tables_without_rules(facts.node)
+        .unwrap_or_default()
+        .into_iter();
     let finding = |route: &Route| {
         let device = route.devices().join(", ");
         let message = format!(
