@@ -4,11 +4,13 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::judge::{Judge, Question};
-use super::{Fault, Obstacle};
+use super::{Fault, Obstacle, SameNetworkAs};
 use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Outcome};
+use kpx_node::net::{Cidr, Family};
 use kpx_node::node::links::Link;
+use kpx_node::node::routes::Route;
 
 /// Why a link carries nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -77,10 +79,37 @@ impl Judge<'_> {
         let back = || {
             let is_host = question.flow.entry == Entry::Host;
             let (link, _) = self.way_to(outcome.sent_from).filter(|_| !is_host)?;
-            self.broken(&link, Some(outcome.sent_from))
+            let broken = self.broken(&link, Some(outcome.sent_from))?;
+            let is_outside = question.flow.entry == Entry::Outside;
+            let shared = is_outside.then(|| self.client_in_bridge(&link, outcome.sent_from));
+            Some(shared.flatten().unwrap_or(broken))
         };
         let broken = there.or_else(back)?;
         Some(Fault::Obstacle(Box::new(broken)))
+    }
+
+    /// Returns that the network of the bridge `name`, which carries nothing, has the address of `client`, who is outside.
+    fn client_in_bridge(&self, name: &str, client: IpAddr) -> Option<Obstacle> {
+        let links = &self.node.links().ok()?.all;
+        let mut bridges = links.iter().filter(|link| link.kind == "bridge");
+        bridges.find(|bridge| bridge.name == name)?;
+        let mut own = self.node.addresses().ok()?.all.iter();
+        let own = own.find(|own| own.link == name && own.addr.contains(client))?;
+        let mut routes = self.node.routes().ok()?.all.iter();
+        let default = routes.find(|route| {
+            route.is_main() && route.destination.prefix == 0 && route.family == Family::of(client)
+        })?;
+        (!self.places.is_pod(client)).then(|| Obstacle::SameNetwork {
+            link: name.to_owned(),
+            address: own.addr,
+            others: SameNetworkAs::Client {
+                client,
+                way: Box::new(Route {
+                    destination: Cidr::host(client),
+                    ..default.clone()
+                }),
+            },
+        })
     }
 
     /// Returns the link `name`, or the link of `pod` behind it, if it carries nothing.
@@ -120,7 +149,7 @@ impl Judge<'_> {
                     return Some(Obstacle::SameNetwork {
                         link: first.name.clone(),
                         address: twin.addr,
-                        bridge: bridge.clone(),
+                        others: SameNetworkAs::Pods(bridge.clone()),
                     });
                 }
                 let route = self.router.found(Lookup::to(Asked::new(pod, None)));

@@ -62,14 +62,14 @@ pub enum Obstacle {
         /// Whether the client gets an error, for want of a route.
         refused: bool,
     },
-    /// A link has the network of the pods, too, and the route to them leads there.
+    /// A link has the network of others, and the route to them leads there.
     SameNetwork {
         /// The link.
         link: String,
         /// Its address.
         address: Cidr,
-        /// The bridge of the pods.
-        bridge: String,
+        /// Who has the network, too.
+        others: SameNetworkAs,
     },
     /// A route of type local keeps packets at the node, which does not have their destination.
     KeptByRoute {
@@ -685,6 +685,20 @@ pub enum WrongMac {
     Same,
     /// The other node sends to another one than this node's link has.
     Sent,
+}
+
+/// Who has the network of a link, too.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum SameNetworkAs {
+    /// The pods on this bridge.
+    Pods(String),
+    /// A client outside the node.
+    Client {
+        /// Its address.
+        client: IpAddr,
+        /// The route that would lead replies out of the node.
+        way: Box<Route>,
+    },
 }
 
 impl Obstacle {

@@ -140,6 +140,15 @@ impl Route {
         format!("{} route del {self}{}", program(self.family), self.place())
     }
 
+    /// Returns the command that sets it, whatever route to its destination there is.
+    pub fn replacement(&self) -> String {
+        format!(
+            "{} route replace {self}{}",
+            program(self.family),
+            self.place()
+        )
+    }
+
     /// Returns the command that gives packets by the route another source, in a shell.
     pub fn with_source(&self, source: IpAddr) -> String {
         let ip = program(self.family);

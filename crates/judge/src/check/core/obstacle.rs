@@ -7,8 +7,9 @@ use super::way::{bypass_fix, diversion_fix, home_fix, tunnel_address_fix, way_th
 use crate::check::{Advice, Fix, Line};
 use crate::trace::PODS;
 use crate::verdict::{
-    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS, Stranger,
-    TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of, sysctl_of,
+    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS,
+    SameNetworkAs, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
+    sysctl_of,
 };
 use kpx_node::backend::chain_owner::docker_network;
 use kpx_node::backend::ipvs::model::DUMMY;
@@ -169,6 +170,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 format!("ip link set dev {link} master {bridge}"),
             ),
         },
+        Obstacle::SameNetwork {
+            link,
+            others: SameNetworkAs::Client { way, .. },
+            ..
+        } => Fix::on_node(
+            format!(
+                "Give {link} a range that no client has (\"bip\" in /etc/docker/daemon.json for docker0). The command leads replies to this \
+                 client out of the node until the next reboot."
+            ),
+            way.replacement(),
+        ),
         Obstacle::SameNetwork { link, address, .. } => Fix::on_node(
             "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0.",
             format!("ip addr del {address} dev {link}"),

@@ -97,6 +97,11 @@ const HOST_ENDPOINT: &str = "A HostEndpoint of Calico covers the link, and its G
     or preDNAT in particular, decide what passes: to let these packets pass, allow them in one. A NetworkPolicy has no effect \
     here.";
 const HOST_ENDPOINTS: &str = "kubectl get hostendpoints.crd.projectcalico.org,globalnetworkpolicies.crd.projectcalico.org -o yaml";
+/// The fix for the rule that Calico makes of this setting.
+const TO_HOST: &str = "defaultEndpointToHostAction in Calico's FelixConfiguration decides what pods may send to their own node: set it to Accept, \
+    or to Return to leave that to other rules. Calico restores the rule when it is deleted, and no NetworkPolicy changes it.";
+const TO_HOST_ACCEPT: &str = "kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p \
+    '{\"spec\":{\"defaultEndpointToHostAction\":\"Accept\"}}'";
 /// Part of the comments of Calico's rules for tunnels: "Drop IPIP packets from non-Calico hosts", "Drop IPv4 VXLAN packets from
 /// non-allowed hosts".
 const OTHER_HOSTS: &str = "packets from non-";
@@ -250,6 +255,9 @@ pub fn rule_fix(by: &By) -> Fix {
     };
     if who == "Calico" && is_of_host_endpoint(&by.rule.chain) {
         return Fix::kubectl(HOST_ENDPOINT, HOST_ENDPOINTS);
+    }
+    if who == "Calico" && by.rule.rule.contains("DefaultEndpointToHostAction") {
+        return Fix::kubectl(TO_HOST, TO_HOST_ACCEPT);
     }
     if who == "Calico" && by.rule.rule.contains(OTHER_HOSTS) {
         return Fix::on_node(TUNNEL_HOSTS, "ipset list | grep -A 20 'cali40all-.*-net'");

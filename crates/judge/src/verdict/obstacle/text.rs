@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Arp, DEFAULT_TTL, Obstacle, TunnelState, WayThere, Wayless, Which, WrongMac, accept_ra_of,
-    disable_ipv6_of, route_words, sysctl_of,
+    Arp, DEFAULT_TTL, Obstacle, SameNetworkAs, TunnelState, WayThere, Wayless, Which, WrongMac,
+    accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
 };
 use crate::trace::mismatch::listed;
 use crate::verdict::local_ports::{MASQUERADED_PORTS, PORT_RANGE, RESERVED_PORTS};
@@ -101,7 +101,16 @@ impl fmt::Display for Obstacle {
             Self::SameNetwork {
                 link,
                 address,
-                bridge,
+                others: SameNetworkAs::Client { client, .. },
+            } => write!(
+                f,
+                "{link}, a bridge inside the node, has {address}, and replies to {client} stay there, as the route to that network leads \
+                 by it"
+            ),
+            Self::SameNetwork {
+                link,
+                address,
+                others: SameNetworkAs::Pods(bridge),
             } => write!(
                 f,
                 "{link} has {address}, of the network of the pods on bridge {bridge}, and the route to them leads by {link}"
