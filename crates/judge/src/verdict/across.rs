@@ -581,6 +581,7 @@ impl Judge<'_> {
         });
         let judged: Vec<_> = judged.collect();
         let verdict = Verdict::joined(&outcomes, judged);
+        let verdict = self.with_beside(question, &outcomes, verdict);
         (outcomes, verdict, arrival)
     }
 

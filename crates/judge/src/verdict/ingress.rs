@@ -412,7 +412,16 @@ impl Judge<'_> {
                 );
                 !is_virtual && !link.is_tunnel() && link.name != "lo"
             });
-        is_wire && others.all(|other| other.addr == at.addr || other.scope != "global")
+        // A network that a route leads to by the link has clients of its own.
+        let routes = self.node.routes().map_or(&[][..], |all| &all.all);
+        let mut routes = routes.iter().filter(|route| route.devices() == [&*at.link]);
+        let is_routed = routes.any(|route| {
+            let to = route.destination;
+            to.prefix > 0 && !to.is_host() && to.contains(at.addr.addr)
+        });
+        is_wire
+            && !is_routed
+            && others.all(|other| other.addr == at.addr || other.scope != "global")
     }
 
     /// Returns the link by which the reply leaves, if it is not `link`, by which the packet came in, whatever mark rules give to the

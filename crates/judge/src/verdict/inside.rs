@@ -146,6 +146,7 @@ impl Judge<'_> {
             .or_else(unanswered)
             .or_else(stopped)
             .or_else(|| self.silent_gateway(&inside, flow.destination))
+            .or_else(|| self.unheard_gateway(&inside, flow.destination))
             .or_else(|| self.other_gateway(&inside, flow.destination))
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
             .or_else(|| self.expiring_gateway(&inside, flow.destination))

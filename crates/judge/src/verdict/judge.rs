@@ -89,8 +89,9 @@ pub struct Judge<'n> {
     pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
     /// By family, the walk of replies.
     pub(super) back: [OnceCell<Box<Kept<'n>>>; 2],
-    /// By link and Node, the reason why a tunnel carries nothing; only for tunnels that were asked for.
-    pub(super) tunnels: RefCell<HashMap<(String, String), Option<Fault>>>,
+    /// By link and Node, and whether the Node's packets come first, the reason why a tunnel carries nothing; only for tunnels that were
+    /// asked for.
+    pub(super) tunnels: RefCell<HashMap<(String, String, bool), Option<Fault>>>,
     /// The faults of IPv6 neighbours, by their address and link.
     pub(super) neighbours: RefCell<HashMap<(IpAddr, String), Option<Fault>>>,
     /// Packets after the first ones: replies that arrive, and those that were followed.
@@ -209,6 +210,16 @@ impl<'n> Judge<'n> {
                 }
             }
         }
+        self.with_beside(question, outcomes, verdict)
+    }
+
+    /// Returns `verdict` with what fails some connections only, or some clients.
+    pub(super) fn with_beside(
+        &self,
+        question: Question<'_>,
+        outcomes: &[Outcome],
+        mut verdict: Verdict,
+    ) -> Verdict {
         let beside = self
             .table_full(question)
             .or_else(|| self.tracked(question, outcomes))

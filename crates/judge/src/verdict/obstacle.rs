@@ -641,6 +641,13 @@ pub enum Arp {
     Off,
     /// `arp_ignore` is 8, of this sysctl.
     Ignored(String),
+    /// `arp_ignore` is 1 or 2: the node answers for none of its addresses but those of the link that asks.
+    Strict {
+        /// The sysctl.
+        key: String,
+        /// The gateway of a pod: an address of another link.
+        gateway: IpAddr,
+    },
     /// This rule of nftables drops its packets.
     Dropped(Box<By>),
     /// This rule of another node drops its packets.

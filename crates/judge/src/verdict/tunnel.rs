@@ -87,7 +87,9 @@ impl Judge<'_> {
         let (proto, port) = carried_by(tunnel)?;
         let (own, other) = self.both_ends(outcome)?;
         let name = &other.metadata.name;
-        let key = (out.to_owned(), name.clone());
+        // The packets of the other node come first where the connection comes from there.
+        let is_first = question.flow.entry == Entry::Outside;
+        let key = (out.to_owned(), name.clone(), is_first);
         if let Some(known) = self.tunnels.borrow().get(&key) {
             return known.clone();
         }
@@ -111,7 +113,11 @@ impl Judge<'_> {
             established: proto == IPIP || tunnel.kind == "wireguard",
             ..leaves.clone()
         };
-        let all = [(leaves, false), (comes, true)].into_iter();
+        let mut opens = comes.clone();
+        opens.established = false;
+        let opens = (is_first && comes.established).then_some((opens, true));
+        let all = [(leaves, false), (comes.clone(), true)].into_iter();
+        let all = all.chain(opens);
         let mut stopped = all.filter_map(|(flow, incoming)| {
             let family = Family::of(flow.destination);
             let mut outcomes = self.back(family).brief(&flow);
@@ -125,6 +131,11 @@ impl Judge<'_> {
                 let way = if incoming { "from" } else { "to" };
                 return Some(Fault::Unknown(Missing::Other(format!(
                     "whether the packets of tunnel {out} {way} {name} pass is unknown: {reason}"
+                ))));
+            }
+            if comes.established && incoming && !flow.established {
+                return Some(Fault::Unknown(Missing::Other(format!(
+                    "the packets of tunnel {out} from {name} pass only as replies, after packets in the other direction: {reason}"
                 ))));
             }
             Some(Fault::Obstacle(Box::new(Obstacle::Tunnel {

@@ -59,7 +59,7 @@ impl Judge<'_> {
             &|| self.broken_link(back, end),
             &|| self.unanswered(back, end),
             &|| self.other_machine(back, end),
-            &|| self.stopped_tunnel(back, end),
+            &|| self.stopped_tunnel(question, end),
             &|| self.home_gone(end),
             &|| self.off_tunnel(end),
             &|| self.off_interface(end),

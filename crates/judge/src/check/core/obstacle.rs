@@ -292,6 +292,11 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 "Set the sysctl to 0, or to 1 for strict ARP, also in a file of /etc/sysctl.d.",
                 format!("sysctl -w {key}=0"),
             ),
+            Arp::Strict { key, .. } => Fix::on_node(
+                "Set ipvs.strictARP to false in kube-proxy's configuration unless MetalLB or kube-vip needs it, and the sysctl to 0, also in \
+                 a file of /etc/sysctl.d; or let the network plugin give the links of pods the gateway's address.",
+                format!("sysctl -w {key}=0"),
+            ),
             Arp::Unsolicited(by) if by.closes => {
                 let command = accepting(by, Family::V6, "-p icmpv6", "meta l4proto ipv6-icmp");
                 let text = "Accept ICMPv6 (IPv6 needs neighbour discovery and Packet Too Big), also in the configuration of the \

@@ -13,7 +13,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::ReversePath { .. }
         | Obstacle::NoLocalPort { pod: None, .. }
         | Obstacle::Arp {
-            by: Arp::Ignored(_),
+            by: Arp::Ignored(_) | Arp::Strict { .. },
             ..
         }
         | Obstacle::Ttl { pod: None, .. }

@@ -547,7 +547,7 @@ fn sysctl(what: &Obstacle) -> Option<String> {
         } => Some(RESERVED_PORTS.to_owned()),
         Obstacle::NoLocalPort { pod: None, .. } => Some(PORT_RANGE.to_owned()),
         Obstacle::Arp {
-            by: Arp::Ignored(key),
+            by: Arp::Ignored(key) | Arp::Strict { key, .. },
             ..
         } => Some(key.clone()),
         Obstacle::Ttl { pod: None, .. } => Some(DEFAULT_TTL.to_owned()),

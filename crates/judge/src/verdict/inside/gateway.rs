@@ -8,6 +8,7 @@ use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Flow};
 use crate::verdict::judge::Judge;
 use crate::verdict::neighbours::is_link_local;
+use crate::verdict::obstacle::Arp;
 use crate::verdict::{DEFAULT_TTL, Fate, Fault, Missing, Obstacle, sysctl_of};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -287,6 +288,39 @@ impl Judge<'_> {
         })))
     }
 
+    /// Returns the fault of packets to `to` whose gateway is an address of the node at another link than the pod's, which the node answers
+    /// for only without strict ARP.
+    pub(super) fn unheard_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
+        let (gateway, own) = inside.next_hop(to).filter(|(next, _)| *next != to)?;
+        self.places.own(gateway).filter(|_| gateway.is_ipv4())?;
+        let (_, link) = self.link_of_pod(inside.address)?;
+        let far = self.far_end(link).filter(|_| link.name == own)?;
+        let asked = far.master.as_deref().unwrap_or(&far.name);
+        let node = NodeSnapshot::new(&inside.network.evidence);
+        let is_known = node.neighbour_table().is_ok_and(|all| {
+            let entry = all.on(gateway, &own);
+            entry.is_some_and(|entry| entry.mac.is_some())
+        });
+        // Some network plugins give the address to the link of each pod.
+        let mut of_node = self.node.addresses().ok()?.all.iter();
+        let is_there = of_node.any(|at| at.link == asked && at.addr.addr == gateway);
+        if is_known || is_there || !inside.asks_for_neighbours(&own) {
+            return None;
+        }
+        // The greater of the two values counts.
+        let sysctl = self.node.sysctl().ok()?;
+        let mut keys = [
+            sysctl_of("all", "arp_ignore"),
+            sysctl_of(asked, "arp_ignore"),
+        ]
+        .into_iter();
+        let key = keys.find(|key| matches!(sysctl.get(key), Some("1" | "2")))?;
+        Some(Fault::Obstacle(Box::new(Obstacle::Arp {
+            link: asked.to_owned(),
+            by: Arp::Strict { key, gateway },
+        })))
+    }
+
     /// Returns the gateway of packets to `to`, as the pod has it, and its link, if nothing has answered for it and the node does not have it.
     pub(super) fn unseen_gateway(
         &self,
@@ -402,6 +436,7 @@ impl Judge<'_> {
             || inside.nowhere(to, false).is_some()
             || inside.unanswered(to).is_some()
             || self.silent_gateway(&inside, to).is_some()
+            || self.unheard_gateway(&inside, to).is_some()
             || self.strayed(&inside, to, false).is_some()
             || self.gatewayless(&inside, to).is_some()
             || self.is_beside(&inside)

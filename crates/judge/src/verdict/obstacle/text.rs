@@ -738,6 +738,11 @@ impl fmt::Display for Obstacle {
                     f,
                     "{key} is 8, so the node answers no ARP request on {link}, and its neighbours there do not find it"
                 ),
+                Arp::Strict { key, gateway } => write!(
+                    f,
+                    "{key} is not 0 (strict ARP), so the node answers ARP requests on {link} for addresses of {link} alone, and not for \
+                     {gateway}, the gateway of the pod there"
+                ),
                 Arp::Dropped(by) if by.rule.number == 0 => write!(
                     f,
                     "the policy of chain {} in table {} drops ARP packets of {link}, so the node and its neighbours there do not find each \
