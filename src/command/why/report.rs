@@ -13,7 +13,7 @@ use crate::report::probe::ProbeRow;
 use crate::view::did_you_mean::meant;
 use crate::view::picture::Picture;
 use kpx_judge::check::{Fix, on};
-use kpx_judge::verdict::{Client, Fate};
+use kpx_judge::verdict::Client;
 use kpx_judge::why::{Answer, Degree, EndpointRow, Path};
 use kpx_node::net::Proto;
 
@@ -220,9 +220,9 @@ fn paths(page: &mut Page, paths: &[Path]) {
 
 /// Returns the fate of connections in one word, with the share that fails.
 fn end(path: &Path) -> String {
-    match path.fate {
-        Fate::Partly if path.failing > 0.0 => format!("{:.0}% fail", path.failing * 100.0),
-        fate => fate.name().to_owned(),
+    match path.share() {
+        Some(share) => format!("{share} fail"),
+        None => path.fate.name().to_owned(),
     }
 }
 

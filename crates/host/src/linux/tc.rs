@@ -351,8 +351,8 @@ fn netem(options: Option<&[u8]>) -> Value {
     }
 }
 
-/// Returns the burst of a `tbf`, in bytes: the kernel says how long it takes to send it at the rate, in units of 64 ns
-/// (`struct tc_tbf_qopt`).
+/// Returns the rate of a `tbf` in bytes per second, and its burst in bytes: the kernel says how long it takes to send it at the rate, in
+/// units of 64 ns (`struct tc_tbf_qopt`).
 fn tbf(options: Option<&[u8]>) -> Value {
     let mut parts = attributes(options.unwrap_or_default());
     let numbers = parts.find_map(|part| match part {
@@ -361,7 +361,9 @@ fn tbf(options: Option<&[u8]>) -> Value {
     });
     let at = |offset| Some(u64::from(number(numbers?, offset)?));
     match at(8).zip(at(28)) {
-        Some((rate, ticks)) => json!({"burst": rate * ticks * 64 / 1_000_000_000}),
+        Some((rate, ticks)) => {
+            json!({"rate": rate, "burst": rate * ticks * 64 / 1_000_000_000})
+        }
         None => json!({}),
     }
 }

@@ -242,6 +242,12 @@ impl Verdict {
         })
     }
 
+    /// Returns the share of the packets whose fate is unknown: 0 to 1.
+    pub fn unknown(&self) -> f64 {
+        let unknown = self.ways.iter().filter(|way| way.fate() == Fate::Unknown);
+        unknown.fold(0.0, |sum, way| sum + way.share)
+    }
+
     /// Returns the first fault in words, with the condition where it is unknown whether the packets with `outcomes` meet it.
     pub fn reason(&self, outcomes: &[Outcome]) -> Option<String> {
         let first = *self.faults().first()?;

@@ -304,7 +304,7 @@ fn into_class(shaper: &Shaper, filter: &Filter, link: &str) -> Option<String> {
     let Some(class) = classes.get(name) else {
         return into_default(shaper, link);
     };
-    let why = slow_class(name, class, link)?;
+    let why = slow_class(&format!("class {name}"), class, link)?;
     Some(format!("the tc filter `{filter}` leads packets into {why}"))
 }
 
@@ -318,18 +318,21 @@ fn into_default(shaper: &Shaper, link: &str) -> Option<String> {
     }
     let name = shaper.default.as_ref()?;
     let class = shaper.classes.as_ref()?.get(name)?;
-    let why = slow_class(name, class, link)?;
+    if name.is_empty() {
+        return slow_class(&format!("the {} qdisc", shaper.kind), class, link);
+    }
+    let why = slow_class(&format!("class {name}"), class, link)?;
     Some(format!("packets that no tc filter chooses go into {why}"))
 }
 
-/// Returns why `class` may lose packets: it is slower than clients wait.
+/// Returns why `class`, called `name`, may lose packets: it is slower than clients wait.
 fn slow_class(name: &str, class: &Class, link: &str) -> Option<String> {
     let rate = class.rate.filter(|_| class.is_slow())?;
     let drops = class
         .drops
         .map_or_else(String::new, |drops| format!(", and has dropped {drops}"));
     Some(format!(
-        "class {name} of {link}, which sends {rate} bytes/s{drops}: whether connections are too slow in it is unknown"
+        "{name} of {link}, which sends {rate} bytes/s{drops}: whether connections are too slow in it is unknown"
     ))
 }
 

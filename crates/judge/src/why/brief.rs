@@ -61,6 +61,7 @@ impl Cause {
             }
             Self::NoEndpoints { lack, .. } => match lack {
                 Lack::OtherFamily { .. } => "no pod has an address of the family",
+                Lack::SliceFamily { .. } => "no EndpointSlice has an address of the family",
                 Lack::HostNames { .. } => "the EndpointSlice lists host names",
                 Lack::NoPods { .. } => "no pod matches the selector",
                 Lack::NotStarted { .. } => "its pods have not started",

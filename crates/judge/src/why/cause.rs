@@ -444,8 +444,8 @@ pub(super) struct Failed {
     pub(super) client: Client,
     /// The address.
     pub(super) to: String,
-    /// The share of them that fail, 0 to 1, if only some do.
-    pub(super) share: Option<f64>,
+    /// If only some of them fail, their share, if that is known.
+    pub(super) share: Option<Option<String>>,
 }
 
 /// The place and the time of a cause.

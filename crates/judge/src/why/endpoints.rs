@@ -48,6 +48,16 @@ pub enum Lack {
         #[serde(rename = "lacking")]
         family: Family,
     },
+    /// The Service has no selector, and its slices list no address of the family.
+    SliceFamily {
+        /// The slices.
+        slices: Vec<String>,
+        /// Their addresses.
+        addresses: Vec<String>,
+        /// The family.
+        #[serde(rename = "lacking")]
+        family: Family,
+    },
     /// The slices of the Service list host names, which kube-proxy does not read.
     HostNames {
         /// The slices.
@@ -373,10 +383,14 @@ pub(super) fn lack(
                     names: listed,
                 }
             }
-            None if !listed.is_empty() => Lack::OtherFamily {
-                pods: listed,
-                family,
-            },
+            None if !listed.is_empty() => {
+                let own: Vec<&EndpointSlice> = slices_of(service, slices).collect();
+                Lack::SliceFamily {
+                    slices: names_of(&own),
+                    addresses: listed,
+                    family,
+                }
+            }
             None => Lack::NoSelector {
                 unlabelled: unlabelled(service, slices).map(str::to_owned),
             },

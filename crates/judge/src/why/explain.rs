@@ -350,7 +350,7 @@ impl Look<'_> {
                     }
                     blames.push(Blamed {
                         port: name.clone(),
-                        share: (path.fate == Fate::Partly).then_some(path.failing),
+                        share: (path.fate == Fate::Partly).then(|| path.share()),
                         by_design: path.by_design,
                         client: Some(path.client),
                         to: Some(path.target()),

@@ -380,6 +380,13 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
              addresses: kube-proxy resolves no names.",
             pods(&format!("delete endpointslice {}", slices.join(" "))),
         ),
+        Lack::SliceFamily { family, .. } => {
+            let text = format!(
+                "Create an EndpointSlice with addressType {family} for the Service, or make it one of the family that its endpoints have \
+                 (ipFamilies)."
+            );
+            return Fix::kubectl(text, pods(&get_slices(name)));
+        }
         Lack::OtherFamily { family, .. } => {
             return Fix::said(format!(
                 "Give the pods {family} addresses (the network plugin's configuration, and the cluster's pod ranges), or create the \

@@ -8,8 +8,8 @@ use kpx_node::evidence::Time;
 /// A cause on one path of one port.
 pub(super) struct Blamed {
     pub(super) port: String,
-    /// The share of the connections that fail, 0 to 1, if only some do.
-    pub(super) share: Option<f64>,
+    /// If only some of the connections fail, their share, if that is known.
+    pub(super) share: Option<Option<String>>,
     pub(super) by_design: bool,
     pub(super) client: Option<Client>,
     pub(super) to: Option<String>,

@@ -30,6 +30,9 @@ pub struct Path {
     pub fate: Fate,
     /// The share of them that certainly fail: 0 to 1.
     pub failing: f64,
+    /// The share of them whose fate is unknown: 0 to 1.
+    #[serde(skip_serializing_if = "is_none")]
+    pub unknown: f64,
     /// The endpoints that their packets are sent to.
     pub backends: Vec<SocketAddr>,
     /// Why they fail or why that is unknown, unless all work.
@@ -56,6 +59,7 @@ impl Path {
             from: cell.from.clone(),
             fate: cell.fate(),
             failing: cell.verdict.failing(),
+            unknown: cell.verdict.unknown(),
             backends: mismatch::reached(&cell.outcomes).into_iter().collect(),
             reason: cell.verdict.reason(&cell.outcomes),
             by_design: false,
@@ -64,8 +68,34 @@ impl Path {
         }
     }
 
+    /// Returns the share of the connections that fail, if only some do: `25%`, or `25 to 75%` if it is unknown of some.
+    pub fn share(&self) -> Option<String> {
+        let is_partly = self.fate == Fate::Partly && self.failing > 0.0;
+        let percent = |share: f64| format!("{:.0}", share * 100.0);
+        let (least, most) = (
+            percent(self.failing),
+            percent((self.failing + self.unknown).min(1.0)),
+        );
+        is_partly.then(|| {
+            if least == most {
+                format!("{least}%")
+            } else {
+                format!("{least} to {most}%")
+            }
+        })
+    }
+
     /// Returns the address with its protocol: `10.96.0.10:53/udp`.
     pub fn target(&self) -> String {
         format!("{}/{}", self.to, self.protocol)
     }
+}
+
+/// Returns whether a share is of no connections.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_none(share: &f64) -> bool {
+    *share == 0.0
 }

@@ -515,17 +515,14 @@ impl At {
         } else {
             "connections"
         };
-        let percents = failed.iter().filter_map(|failed| failed.share);
-        let percents: Vec<String> = percents
-            .map(|percent| format!("{:.0}", percent * 100.0))
-            .collect();
-        match percents.as_slice() {
-            [first, rest @ ..]
-                if first != "0"
-                    && first != "100"
-                    && rest.iter().all(|percent| percent == first) =>
+        let shares = failed.iter().filter_map(|failed| failed.share.as_ref());
+        let shares: Vec<Option<&str>> = shares.map(Option::as_deref).collect();
+        match shares.as_slice() {
+            [Some(first), rest @ ..]
+                if !matches!(*first, "0%" | "100%")
+                    && rest.iter().all(|share| *share == Some(*first)) =>
             {
-                format!("{first}% of {what}")
+                format!("{first} of {what}")
             }
             _ => format!("some {what}"),
         }
@@ -578,6 +575,15 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
         Lack::OtherFamily { pods, family } => format!(
             "{subject} has no {family} endpoints{since}: none of its pods ({}) has an {family} address",
             listed(pods)
+        ),
+        Lack::SliceFamily {
+            slices,
+            addresses,
+            family,
+        } => format!(
+            "{subject} has no {family} endpoints{since}: its EndpointSlice{} lists only {}",
+            in_brackets(slices),
+            listed(addresses)
         ),
         Lack::HostNames { slices, names } => format!(
             "{subject} has no {of_family}endpoints{since}: its EndpointSlice{} lists host names ({}; addressType FQDN), which kube-proxy \

@@ -215,7 +215,19 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
         if let Some(loss) = loss(&qdisc) {
             tc.losses.insert(qdisc.dev.clone(), loss);
         }
-        if qdisc.root && SHAPERS.contains(&&*qdisc.kind) {
+        if qdisc.root && qdisc.kind == "tbf" {
+            // All packets are in its one class.
+            let only = Class {
+                rate: qdisc.options.get("rate").and_then(Value::as_u64),
+                drops: None,
+            };
+            let shaper = Shaper {
+                default: Some(String::new()),
+                kind: qdisc.kind,
+                classes: Some([(String::new(), only)].into()),
+            };
+            tc.shapers.insert(qdisc.dev, shaper);
+        } else if qdisc.root && SHAPERS.contains(&&*qdisc.kind) {
             let shaper = Shaper {
                 default: default_class(&qdisc),
                 kind: qdisc.kind,

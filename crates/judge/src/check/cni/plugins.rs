@@ -513,6 +513,10 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
             let Some(end) = astray.and_then(|ends| ends.into_iter().next()) else {
                 continue;
             };
+            // NP03 names the NodePort that takes the packets first.
+            if facts.owners().node_port(port.number, port.proto).is_some() {
+                continue;
+            }
             let meta = &port.pod.metadata;
             let about = Subject::object("Pod", &meta.namespace, &meta.name);
             let subject = format!("{about} {}", port.number);
