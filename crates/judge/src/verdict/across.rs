@@ -105,6 +105,8 @@ pub(crate) trait Witnesses: fmt::Debug {
     fn node_with(&self, address: IpAddr) -> Option<&str>;
     /// Returns the link of the node `name` that has `address`, and its MAC address.
     fn link_with(&self, name: &str, address: IpAddr) -> Option<(&str, &str)>;
+    /// Returns another node than `name` that has `address`, too, and its link.
+    fn twin_of(&self, name: &str, address: IpAddr) -> Option<(String, String)>;
     /// Returns the rule of the node `name` that certainly drops the ARP messages between its `address` and the neighbour `there`.
     fn arp_rule(&self, name: &str, address: IpAddr, there: IpAddr) -> Option<By>;
 }
@@ -155,6 +157,14 @@ impl Witnesses for Others<'_> {
         let mut links = node.links().ok()?.all.iter();
         let link = links.find(|link| link.name == own.link)?;
         Some((&link.name, link.mac.as_deref()?))
+    }
+
+    fn twin_of(&self, name: &str, address: IpAddr) -> Option<(String, String)> {
+        let mut others = self.0.nodes.keys().filter(|other| *other != name);
+        others.find_map(|other| {
+            let (link, _) = self.link_with(other, address)?;
+            Some((other.clone(), link.to_owned()))
+        })
     }
 
     fn arp_rule(&self, name: &str, address: IpAddr, there: IpAddr) -> Option<By> {

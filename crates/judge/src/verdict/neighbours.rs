@@ -137,6 +137,7 @@ impl Judge<'_> {
                 has: (has.to_owned(), format!("{far} of node {name}")),
                 of_pod: false,
                 inside: None,
+                twin: others.twin_of(name, entry.address),
             }))
         })
     }
@@ -229,6 +230,7 @@ impl Judge<'_> {
                     used: mac.to_owned(),
                     has: (has.clone(), format!("{} of the pod", of_pod.name)),
                     of_pod: true,
+                    twin: None,
                     inside: None,
                 }))
             });

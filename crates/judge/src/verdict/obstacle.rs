@@ -410,6 +410,8 @@ pub enum Obstacle {
         of_pod: bool,
         /// The pod whose entry it is, and a process in it; `None` for the node's own.
         inside: Option<(IpAddr, u32)>,
+        /// Another node that has the address, too, and its link.
+        twin: Option<(String, String)>,
     },
     /// The pod of an endpoint no longer has its address.
     AddressGone {
@@ -699,6 +701,8 @@ pub enum WrongMac {
 pub enum SameNetworkAs {
     /// The pods on this bridge.
     Pods(String),
+    /// The pods of this Node.
+    PodsOf(String),
     /// A client outside the node.
     Client {
         /// Its address.

@@ -9,7 +9,7 @@ use super::judge::{Judge, Question};
 use super::neighbours::back_to;
 use super::place::{Holder, has_own_address, pod_ranges};
 use super::tunnel::ends_of;
-use super::{Fault, Missing, Obstacle, Odd, OddWay, WayThere, Wayless};
+use super::{Fault, Missing, Obstacle, Odd, OddWay, SameNetworkAs, WayThere, Wayless};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
@@ -249,6 +249,17 @@ impl Judge<'_> {
             }
             _ => return None,
         };
+        let own = gateway
+            .is_none()
+            .then(|| self.own_in(range, addr, device))
+            .flatten();
+        if let Some((network, bridge)) = own.as_ref().filter(|(_, link)| self.is_inner(link)) {
+            return Some(Fault::Obstacle(Box::new(Obstacle::SameNetwork {
+                link: bridge.clone(),
+                address: *network,
+                others: SameNetworkAs::PodsOf(name.to_owned()),
+            })));
+        }
         Some(Fault::Unknown(Missing::PodRoute {
             address,
             way: way_by(device, gateway),
@@ -258,13 +269,20 @@ impl Judge<'_> {
                 by,
                 link: link.to_string(),
                 tunnel,
-                own: gateway
-                    .is_none()
-                    .then(|| self.own_in(range, addr, device))
-                    .flatten(),
+                own,
                 odd: None,
             }),
         }))
+    }
+
+    /// Returns whether `name` is a bridge that leads to no other machine: all its ports are links of pods or containers.
+    fn is_inner(&self, name: &str) -> bool {
+        let links = self.node.links().map_or(&[][..], |links| &links.all);
+        let is_it = |link: &Link| link.name == name && link.kind == "bridge";
+        let mut ports = links
+            .iter()
+            .filter(|link| link.master.as_deref() == Some(name));
+        links.iter().any(is_it) && ports.all(|port| port.kind == "veth")
     }
 
     /// Returns the doubt about packets to `address`, a pod of the Node called `name`, that leave by a link and a gateway, which is `odd`.

@@ -209,16 +209,19 @@ fn one(
     port: &Port,
 ) -> Surveyed {
     let mut cells = Vec::new();
-    // Without EndpointSlices, it is not known whether there are any.
-    let mut has_endpoints = judge.node.slices().is_err();
+    // Without EndpointSlices, only kube-proxy's rules tell whether there are any.
+    let is_unread = judge.node.slices().is_err();
+    let mut has_endpoints = false;
     for (family, walks) in walks {
         has_endpoints |= usable(port, *family).next().is_some();
         if port.left_to.is_some() {
             continue;
         }
         for target in targets(judge.node, port, *family) {
-            let judged = judge.brief_cells(walks, target);
-            cells.extend(judged.map(|cell| brief(service, port, walks, &cell)));
+            for cell in judge.brief_cells(walks, target) {
+                has_endpoints |= is_unread && cell.verdict.faults() != [&Fault::NoEndpoints];
+                cells.push(brief(service, port, walks, &cell));
+            }
         }
         let arrivals = judge.failing_arrivals(walks, port, *family);
         cells.extend(

@@ -182,7 +182,8 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             way.replacement(),
         ),
         Obstacle::SameNetwork { link, address, .. } => Fix::on_node(
-            "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0.",
+            "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0, `docker network rm` for other \
+             networks of Docker.",
             format!("ip addr del {address} dev {link}"),
         ),
         Obstacle::NoBridge { .. } => Fix::on_node(
@@ -486,6 +487,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!(
                 "nsenter --net=/proc/{pid}/ns/net ip neigh replace {address} lladdr {mac} dev {link} nud permanent"
             ),
+        ),
+        Obstacle::OtherMac {
+            address,
+            link,
+            twin: Some((node, there)),
+            ..
+        } => Fix::on_node(
+            format!(
+                "Remove {address} from {there} of node {node}, and what sets it there. Then remove the entry; the node asks for the address again."
+            ),
+            format!("ip neigh del {address} dev {link}"),
         ),
         Obstacle::OtherMac { address, link, .. } => Fix::on_node(
             "Remove the entry, also where it is configured; the node then asks for the address.",

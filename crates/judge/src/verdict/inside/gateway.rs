@@ -228,6 +228,7 @@ impl Judge<'_> {
             has: (mac.clone(), whose),
             of_pod: beside.is_some(),
             inside: Some((inside.address, inside.network.pid)),
+            twin: None,
         })))
     }
 

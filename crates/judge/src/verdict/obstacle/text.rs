@@ -110,6 +110,15 @@ impl fmt::Display for Obstacle {
             Self::SameNetwork {
                 link,
                 address,
+                others: SameNetworkAs::PodsOf(node),
+            } => write!(
+                f,
+                "{link}, a bridge inside the node, has {address}, of the network of the pods of node {node}, and the route to them leads by \
+                 it"
+            ),
+            Self::SameNetwork {
+                link,
+                address,
                 others: SameNetworkAs::Pods(bridge),
             } => write!(
                 f,
@@ -324,6 +333,7 @@ impl fmt::Display for Obstacle {
                 used,
                 has: (mac, of),
                 inside,
+                twin,
                 ..
             } => {
                 let who =
@@ -331,7 +341,13 @@ impl fmt::Display for Obstacle {
                 write!(
                     f,
                     "{who} sends packets for {address} on {link} to the MAC address {used}, but {of} has {mac}"
-                )
+                )?;
+                match twin {
+                    Some((node, link)) => {
+                        write!(f, "; {link} of node {node} has {address}, too")
+                    }
+                    None => Ok(()),
+                }
             }
             Self::AddressGone { at, pod } => write!(
                 f,
