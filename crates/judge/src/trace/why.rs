@@ -61,6 +61,15 @@ pub(crate) fn decisive(outcome: &Outcome) -> Option<&Hop> {
     end(outcome).map(|at| outcome.hops[at].as_ref())
 }
 
+/// Returns whether kube-proxy refuses the packet because the Service has no endpoints, as its rules say.
+pub(crate) fn lacks_by_rules(outcome: &Outcome) -> bool {
+    let reason = decisive(outcome).and_then(|hop| refusal(outcome, hop));
+    matches!(
+        reason,
+        Some(Refusal::NoEndpoints | Refusal::NoRealServer { .. })
+    )
+}
+
 /// Returns why kube-proxy refuses a packet at `hop`, the decisive one of `outcome`; `None` for other software and other
 /// reasons.
 pub(crate) fn refusal(outcome: &Outcome, hop: &Hop) -> Option<Refusal> {

@@ -16,6 +16,7 @@ use super::design::is_by_design;
 use super::judge::Judge;
 use super::{Barrier, Fate, Fault, Missing};
 use crate::trace::mismatch::usable;
+use crate::trace::why::lacks_by_rules;
 use crate::trace::{Walks, World};
 use kpx_node::cluster::Service;
 use kpx_node::evidence::Item;
@@ -219,7 +220,7 @@ fn one(
         }
         for target in targets(judge.node, port, *family) {
             for cell in judge.brief_cells(walks, target) {
-                has_endpoints |= is_unread && cell.verdict.faults() != [&Fault::NoEndpoints];
+                has_endpoints |= is_unread && !cell.outcomes.iter().all(lacks_by_rules);
                 cells.push(brief(service, port, walks, &cell));
             }
         }

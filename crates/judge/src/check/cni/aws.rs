@@ -6,9 +6,12 @@ use crate::check::{
 };
 use crate::verdict::tables_without_rules;
 use kpx_node::backend::Mode;
+use kpx_node::backend::iptables::model::Target;
 use kpx_node::cluster::Pod;
 use kpx_node::cluster::version::Version;
-use kpx_node::evidence::{Gap, Item};
+use kpx_node::evidence::{Gap, IPTABLES, Item};
+use kpx_node::net::Family;
+use kpx_node::node::IptablesBackend;
 use kpx_node::node::routes::Route;
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -46,6 +49,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
             Item::Routes,
             Item::Rules,
         ],
+        IPTABLES,
     ],
     caused_by: &[],
     run: vpc_cni,
@@ -90,9 +94,40 @@ fn vpc_cni(facts: &Facts<'_>) -> Verdict {
     });
     if let Some(agent) = agent.filter(|_| facts.target().is_none()) {
         findings.add(unused_tables(facts, agent));
+        findings.add(before_kube_proxy(facts));
     }
     findings.add(in_nftables(facts));
     findings.verdict()
+}
+
+/// Returns the finding on rules of the VPC CNI that come before kube-proxy's in mode iptables.
+fn before_kube_proxy(facts: &Facts<'_>) -> Verdict {
+    if facts.mode()? != Mode::Iptables {
+        return Ok(Vec::new());
+    }
+    let rules = facts.node.iptables(IptablesBackend::InUse, Family::V4)?;
+    let chain = rules.chain("nat", "PREROUTING");
+    let mut targets = chain.into_iter().flat_map(|chain| &chain.rules);
+    let first = targets.find_map(|rule| match &rule.target {
+        Some(Target::Jump(to)) if to.starts_with("AWS-CONNMARK-CHAIN-") => Some(to.to_string()),
+        Some(Target::Jump(to)) if **to == *"KUBE-SERVICES" => Some(String::new()),
+        _ => None,
+    });
+    let Some(before) = first.filter(|before| !before.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let message = format!(
+        "{before} marks connections before KUBE-SERVICES translates them: packets of pods with addresses of further interfaces leave by the \
+         primary one"
+    );
+    let fix = Fix::on_node(
+        "Put kube-proxy's jump first again; kube-proxy leaves the order as it is. Find out what wrote the rules of the node anew.",
+        "iptables -t nat -I PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES",
+    );
+    let about = Subject::chain(Family::V4, "nat", "PREROUTING");
+    Ok(vec![
+        Finding::new(Severity::Warning, about, message).fix(fix),
+    ])
 }
 
 /// Returns the findings on a VPC CNI that does not fit the nftables mode.

@@ -817,13 +817,22 @@ fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
             )
         })
         .collect();
+    let patch = format!(
+        "kubectl patch clusterrole system:node-proxier --type=json -p '[{}]'",
+        rules.join(",")
+    );
+    // The default role has these rights; what is watched since before a binding went is refused only when it is asked for anew.
+    if refused.iter().any(|(_, resource, _)| *resource == "nodes") {
+        return Some(Fix::kubectl(
+            "Bind kube-proxy's ClusterRole, and give it the rights that it lacks: either the binding is gone, or the role was changed. The API \
+             server restores the default rules of system:node-proxier when it starts.",
+            format!("{bound}; {patch}"),
+        ));
+    }
     Some(Fix::kubectl(
         "Give kube-proxy's ClusterRole the rights that it lacks: other requests of kube-proxy are not refused, so the role is \
          bound. The API server restores the default rules of system:node-proxier when it starts.",
-        format!(
-            "kubectl patch clusterrole system:node-proxier --type=json -p '[{}]'",
-            rules.join(",")
-        ),
+        patch,
     ))
 }
 

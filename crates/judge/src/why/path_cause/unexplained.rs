@@ -7,7 +7,7 @@ use crate::diff::Change;
 use crate::repair::Repair;
 use crate::trace::sources::own_address;
 use crate::trace::userspace::CLOSED;
-use crate::trace::why::{self, Refusal};
+use crate::trace::why::{self, lacks_by_rules};
 use crate::trace::{Effect, Outcome, Subsystem};
 use crate::verdict::{Cell, Fault, Kind, Obstacle, Target};
 use crate::why::Cause;
@@ -260,15 +260,8 @@ impl Look<'_> {
 
 /// Returns whether all connections of `cell` that fail are refused because the Service has no endpoints.
 pub(super) fn is_for_want_of_endpoints(cell: &Cell) -> bool {
-    let is_it = |outcome: &&Outcome| {
-        let reason = why::decisive(outcome).and_then(|hop| why::refusal(outcome, hop));
-        matches!(
-            reason,
-            Some(Refusal::NoEndpoints | Refusal::NoRealServer { .. })
-        )
-    };
     let failing = failing(cell);
-    !failing.is_empty() && failing.iter().all(is_it)
+    !failing.is_empty() && failing.iter().all(|outcome| lacks_by_rules(outcome))
 }
 
 /// Returns the cause of connections that no known repair helps: their worst fault.
