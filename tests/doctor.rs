@@ -20,6 +20,7 @@ pub(crate) mod formats;
 mod ids;
 mod ignore;
 mod incidents;
+mod interfaces;
 pub(crate) mod known_bugs;
 mod layers;
 mod links;

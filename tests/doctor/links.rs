@@ -486,7 +486,13 @@ async fn node_ports_are_asked_at_the_address_of_the_node_that_a_link_has() {
 }
 
 /// Asks why a client cannot reach `service`, and asserts the fate, and words of the sentence and of the first fix.
-async fn says_to(dir: &tempfile::TempDir, service: &str, source: &str, fate: &str, words: &[&str]) {
+pub(super) async fn says_to(
+    dir: &tempfile::TempDir,
+    service: &str,
+    source: &str,
+    fate: &str,
+    words: &[&str],
+) {
     let from = dir.path().to_str().unwrap();
     let args = [
         "--from", from, "why", service, "--source", source, "-o", "json",

@@ -50,7 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#135639",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Services("KP11"), Because::Outdated],
+        caused_by: &[Because::Node("KP11"), Because::Outdated],
         run: |facts| facts.drifted("NF02", &[Mode::Nftables], Layer::Nftables),
     },
     Check {

@@ -13,20 +13,18 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use super::arp::arp_rule;
 use super::cell::{Cell, Client, Kind};
 use super::judge::{Judge, Question};
 use super::listeners::hung;
 use super::place::Holder;
 use super::single::{Signs, signs_inside};
-use super::{By, Fate, Fault, Missing, Obstacle, TunnelState, Verdict, Way, Which};
+use super::witnesses::Others;
+use super::{Fate, Fault, Missing, Obstacle, TunnelState, Verdict, Way, Which};
 use crate::trace::{self, Carried, Entry, Flow, Further, Kept, Outcome, Reply, World};
 use kpx_node::evidence::Evidence;
-use kpx_node::net::{Cidr, Family, Proto};
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
-use kpx_node::node::routes::Route;
 use kpx_node::node::sockets::Socket;
-use kpx_node::owner::chain_owner::Maker;
 use kpx_node::owner::{Owners, Port};
 
 /// Nodes that a connection is followed through.
@@ -35,7 +33,7 @@ const MOST_NODES: usize = 4;
 /// The states of the other nodes of a cluster, by their names.
 #[derive(Debug, Default)]
 pub struct Across<'e> {
-    nodes: BTreeMap<String, Result<NodeSnapshot<'e>, String>>,
+    pub(super) nodes: BTreeMap<String, Result<NodeSnapshot<'e>, String>>,
 }
 
 impl<'e> Across<'e> {
@@ -93,86 +91,6 @@ pub(super) struct Leaving<'q> {
     passed: usize,
     /// The VXLAN tunnel by which it left.
     tunnel: Option<Vxlan>,
-}
-
-/// What the other nodes know of one.
-pub(crate) trait Witnesses: fmt::Debug {
-    /// Returns whether a node other than `name` has a route to `pods` by one of `addrs`.
-    fn lead_there(&self, name: &str, pods: &[Cidr], addrs: &[IpAddr]) -> bool;
-    /// Returns the destination of a route of any node to `pod` by one of `addrs`.
-    fn range_of(&self, pod: IpAddr, addrs: &[IpAddr]) -> Option<Cidr>;
-    /// Returns the name of the node that has `address`.
-    fn node_with(&self, address: IpAddr) -> Option<&str>;
-    /// Returns the link of the node `name` that has `address`, and its MAC address.
-    fn link_with(&self, name: &str, address: IpAddr) -> Option<(&str, &str)>;
-    /// Returns another node than `name` that has `address`, too, and its link.
-    fn twin_of(&self, name: &str, address: IpAddr) -> Option<(String, String)>;
-    /// Returns the rule of the node `name` that certainly drops the ARP messages between its `address` and the neighbour `there`.
-    fn arp_rule(&self, name: &str, address: IpAddr, there: IpAddr) -> Option<By>;
-}
-
-/// The states of the nodes.
-#[derive(Debug)]
-struct Others<'n>(&'n Across<'n>);
-
-impl Witnesses for Others<'_> {
-    fn lead_there(&self, name: &str, pods: &[Cidr], addrs: &[IpAddr]) -> bool {
-        let others = self.0.nodes.iter().filter(|(other, _)| *other != name);
-        let routes = others.filter_map(|(_, read)| read.as_ref().ok()?.routes().ok());
-        let leads_there = |route: &Route| {
-            let is_of_pods = pods
-                .iter()
-                .any(|pods| route.destination.prefix > 0 && pods.contains(route.destination.addr));
-            is_of_pods && route.gateway.is_some_and(|by| addrs.contains(&by))
-        };
-        let mut all = routes.flat_map(|all| &all.all);
-        all.any(leads_there)
-    }
-
-    fn range_of(&self, pod: IpAddr, addrs: &[IpAddr]) -> Option<Cidr> {
-        let read = self.0.nodes.values().flatten();
-        let routes = read.filter_map(|node| node.routes().ok());
-        let mut all = routes.flat_map(|all| &all.all);
-        let leads_there = |route: &&Route| {
-            let by_node = route.gateway.is_some_and(|by| addrs.contains(&by));
-            by_node && route.destination.prefix > 0 && route.destination.contains(pod)
-        };
-        all.find(leads_there).map(|route| route.destination)
-    }
-
-    fn node_with(&self, address: IpAddr) -> Option<&str> {
-        let has = |read: &Result<NodeSnapshot<'_>, String>| {
-            let own = read.as_ref().ok().and_then(|node| node.addresses().ok());
-            own.is_some_and(|own| own.all.iter().any(|own| own.addr.addr == address))
-        };
-        let mut all = self.0.nodes.iter();
-        let (name, _) = all.find(|(_, read)| has(read))?;
-        Some(name)
-    }
-
-    fn link_with(&self, name: &str, address: IpAddr) -> Option<(&str, &str)> {
-        let node = self.0.node(name)?;
-        let mut addresses = node.addresses().ok()?.all.iter();
-        let own = addresses.find(|own| own.addr.addr == address)?;
-        let mut links = node.links().ok()?.all.iter();
-        let link = links.find(|link| link.name == own.link)?;
-        Some((&link.name, link.mac.as_deref()?))
-    }
-
-    fn twin_of(&self, name: &str, address: IpAddr) -> Option<(String, String)> {
-        let mut others = self.0.nodes.keys().filter(|other| *other != name);
-        others.find_map(|other| {
-            let (link, _) = self.link_with(other, address)?;
-            Some((other.clone(), link.to_owned()))
-        })
-    }
-
-    fn arp_rule(&self, name: &str, address: IpAddr, there: IpAddr) -> Option<By> {
-        let (link, _) = self.link_with(name, address)?;
-        let node = self.0.node(name)?;
-        let (rule, is_certain) = arp_rule(node, link, Some(there))?;
-        is_certain.then(|| By::new(rule, Maker::Unknown, node))
-    }
 }
 
 /// Follows packets to other nodes.

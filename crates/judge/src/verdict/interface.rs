@@ -23,7 +23,7 @@ impl Judge<'_> {
         };
         if self.ends_here(outcome)
             || self.places.is_pod_here(pod) != Some(true)
-            || !self.is_in_network_of(pod, out)
+            || !self.places.links_of_node().contains(out)
         {
             return None;
         }

@@ -364,7 +364,7 @@ impl<'n> Judge<'n> {
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
-        let asked: [&dyn Fn() -> Option<Fault>; 27] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 28] = [
             &|| self.kept_by_route(outcome),
             &|| self.ingress(question, outcome),
             &|| self.hidden_route(question, outcome),
@@ -389,6 +389,7 @@ impl<'n> Judge<'n> {
             &|| self.home_gone(outcome),
             &|| self.off_tunnel(outcome),
             &|| self.off_interface(outcome),
+            &|| self.too_large_there(question, outcome),
             &|| self.same_tunnel_end(outcome),
             &|| self.other_tunnel_mac(question, outcome),
             &|| self.inside(question, outcome),

@@ -26,6 +26,7 @@ mod link_state;
 mod listeners;
 mod local_ports;
 mod loss_class;
+mod mtu;
 mod neighbours;
 mod obstacle;
 mod outlook;
@@ -45,13 +46,13 @@ mod tunnel;
 mod unanswered;
 mod way_back;
 mod wayless;
+mod witnesses;
 mod xfrm;
 
 use std::fmt;
 
 use serde::Serialize;
 
-pub(crate) use across::Witnesses;
 pub use across::{Across, Arrival, Far, Onward};
 pub use balancer::{hidden_balancer, hidden_balancer_words};
 pub use barrier::Barrier;
@@ -79,6 +80,7 @@ pub use ports::REPLY_PORT;
 pub(crate) use ports::WITH_CHECKSUMS;
 pub use stranger::Stranger;
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey, unasked};
+pub(crate) use witnesses::Witnesses;
 
 use crate::trace::mismatch::listed;
 use crate::trace::{Assumption, Outcome, Question as Condition};

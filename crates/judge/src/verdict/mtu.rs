@@ -1,0 +1,68 @@
+//! Links of other nodes that take smaller packets than this node sends them.
+
+use std::net::IpAddr;
+
+use super::Fault;
+use super::Missing;
+use super::judge::{Judge, Question};
+use crate::trace::{Entry, Outcome};
+use kpx_node::net::Family;
+use kpx_node::node::links::Link;
+
+/// The MTUs of a node on the way to one of its pods, in bytes.
+#[derive(Debug)]
+pub(super) struct Narrow {
+    /// The link that has the address of the Node.
+    pub(super) link: String,
+    /// Its MTU.
+    pub(super) mtu: u32,
+    /// The MTU of the link to the pod.
+    pub(super) behind: u32,
+}
+
+impl Judge<'_> {
+    /// Returns the doubt about large packets for a pod of another node that was read, if the link of that node has a smaller MTU than all
+    /// links that the packets pass else.
+    pub(super) fn too_large_there(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        if self.ends_here(outcome) {
+            return None;
+        }
+        let pod = outcome.destination.0;
+        let (name, _) = self.peers().with_pod(pod)?;
+        let link = |name: &str| -> Option<&Link> {
+            let links = &self.node.links().ok()?.all;
+            links.iter().find(|link| link.name == name)
+        };
+        let out = link(outcome.leaves_by()?)?;
+        let added = overhead(out)?;
+        let by = self.peers().address(name, Family::of(pod))?;
+        let there = self.others.as_ref()?.narrow(name, by, pod)?;
+        let is_pod = question.flow.entry == Entry::Pod;
+        let home = || link(&self.way_to(outcome.sent_from)?.0).map(|link| link.mtu);
+        let first = is_pod.then(home).flatten().unwrap_or(u32::MAX);
+        let sent = out.mtu.min(there.behind).min(first) + added;
+        // A link without one is not limited.
+        let is_narrow = there.mtu > 0 && there.behind > 0 && out.mtu > 0 && there.mtu < sent;
+        is_narrow.then(|| {
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "{} of node {name} has an MTU of {} bytes, and packets for its pods have up to {sent}: whether larger ones reach it is \
+                 unknown",
+                there.link, there.mtu
+            )))
+        })
+    }
+}
+
+/// Returns how many bytes a link adds to packets over IPv4; `None` for tunnels of other kinds.
+fn overhead(link: &Link) -> Option<u32> {
+    match link.kind.as_str() {
+        "vxlan" => Some(50),
+        "ipip" => Some(20),
+        "wireguard" => Some(60),
+        _ => (!link.is_tunnel()).then_some(0),
+    }
+}
