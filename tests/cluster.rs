@@ -358,7 +358,12 @@ async fn a_refusal_names_verb_and_resource_of_each_item() {
         };
         assert_eq!(*told, item);
         assert!(why.starts_with(what), "{why}");
-        assert!(why.ends_with("apply deploy/rbac.yaml to allow it"), "{why}");
+        assert!(
+            why.ends_with(
+                "; apply deploy/rbac.yaml, which has the roles and their bindings, to allow it"
+            ),
+            "{why}"
+        );
     }
 }
 

@@ -247,7 +247,7 @@ async fn a_missing_permission_is_named_with_the_roles_that_grant_it() {
         assert!(why.starts_with(&format!("{verb} {resource} ")), "{why}");
         assert!(why.contains("not for you (credentials: "), "{why}");
         assert!(
-            why.ends_with("apply deploy/rbac-migrate.yaml to allow it"),
+            why.ends_with("apply deploy/rbac-migrate.yaml, which has the roles and their bindings, to allow it"),
             "{why}"
         );
     }
@@ -669,7 +669,7 @@ fn a_restart_replaces_the_pods_of_kube_proxy_only() {
         [
             "delete pod kube-proxy-1 of node node1",
             "delete pod kube-proxy-2 of node node1",
-            "wait for the new kube-proxy of node node1"
+            "wait for the new kube-proxy of node node1, at most 3 min"
         ]
     );
 }

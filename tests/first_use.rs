@@ -423,3 +423,42 @@ async fn an_unknown_answer_says_what_decides_it() {
         "{ran}"
     );
 }
+
+/// Returns the last line of what `command` prints of a broken node, as a plugin of kubectl.
+async fn last_line(command: &str) -> String {
+    let from = "--from testdata/nodes/ir03-missing-rule ";
+    let line = format!("{from}{command}");
+    let words: Vec<&str> = line.split(' ').collect();
+    let ran = kpx_as("kubectl-kpx", &words).await;
+    assert!(matches!(ran.code, 0 | 1 | 3), "{command}: {ran}");
+    ran.out.lines().last().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn a_command_that_leaves_something_to_do_ends_with_the_next_one() {
+    let repair = "next: on node1: kubectl kpx reconcile --apply";
+    let reads = "next: kubectl kpx --from testdata/nodes/ir03-missing-rule";
+    for (command, next) in [
+        ("doctor", repair.to_owned()),
+        ("why redis-master", repair.to_owned()),
+        ("trace redis-master", repair.to_owned()),
+        ("diff", repair.to_owned()),
+        ("diff --packets", repair.to_owned()),
+        ("reconcile", repair.to_owned()),
+        (
+            "diff --mode nftables",
+            format!("{reads} doctor --to nftables"),
+        ),
+        ("show services", format!("{reads} why default/redis-master")),
+        (
+            "migrate --to nftables --dry-run",
+            // Some checks have no data.
+            "next: on node1: sudo kubectl kpx snapshot".to_owned(),
+        ),
+    ] {
+        assert_eq!(last_line(command).await, next, "{command}");
+    }
+    // Nothing is to do.
+    let ran = kpx_on("full-iptables", &["diff"]).await;
+    assert!(!ran.out.contains("next:"), "{ran}");
+}

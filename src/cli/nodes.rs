@@ -44,6 +44,15 @@ impl NodesArgs {
         }
     }
 
+    /// Returns the options that select several nodes, as words of a command line.
+    pub fn words(&self) -> Vec<String> {
+        match &self.selector {
+            Some(selector) => vec!["--selector".to_owned(), selector.clone()],
+            None if self.all_nodes => vec!["--all-nodes".to_owned()],
+            None => Vec::new(),
+        }
+    }
+
     /// Returns whether several nodes are read.
     pub const fn are_several(&self) -> bool {
         self.all_nodes || self.selector.is_some()

@@ -101,7 +101,11 @@ pub async fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> u
     let cli = parsed.as_ref().ok();
     let verbosity = cli.map_or(Verbosity::Normal, |cli| Verbosity::of(&cli.global));
     let color = cli.is_some_and(|cli| cli.global.color.is_on(io.color));
-    let mut pager = cli.filter(|_| io.terminal).and_then(Pager::start);
+    let mut pager = match &parsed {
+        _ if !io.terminal => None,
+        Ok(cli) => Pager::start(cli),
+        Err(answer) => Pager::of_help(answer),
+    };
     let is_page = cli.is_some_and(|cli| io.terminal && is_for_people(cli));
     let has_links = is_page && has_links() && pager.as_ref().is_none_or(|pager| pager.has_links);
     let to: &mut dyn Write = match &mut pager {

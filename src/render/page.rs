@@ -184,6 +184,11 @@ impl Page {
         writeln!(self.text, "{line}").expect("writing to a String does not fail");
     }
 
+    /// Adds the command to run next: never wrapped, so that it can be copied.
+    pub(crate) fn next(&mut self, command: &str) {
+        self.line(&format!("next: {command}"));
+    }
+
     /// Adds `text`, wrapped to the width: the first line after `lead`, the others with the same indent.
     ///
     /// Words and commands in backticks are never broken: a long one has a line of its own, so that it can be copied.

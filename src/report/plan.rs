@@ -180,7 +180,7 @@ impl Report for PlanReport {
         }
         if let Some(next) = self.next.as_ref().filter(|_| self.is_open()) {
             page.line("");
-            page.line(&format!("next: {next}"));
+            page.next(next);
         }
     }
 

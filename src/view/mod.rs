@@ -271,6 +271,9 @@ pub(crate) struct Shown {
     pub(crate) gaps: Vec<Gap>,
     /// Why the view has fewer rows or columns than expected.
     pub(crate) notes: Vec<String>,
+    /// The command that explains the first Service that fails.
+    #[serde(skip)]
+    pub(crate) next: Option<String>,
     /// Whether the query named an object.
     #[serde(skip)]
     pub(crate) named: bool,
@@ -300,12 +303,18 @@ impl Shown {
         }
     }
 
-    /// Adds the next command to the page of a Service; `command` makes it of the Service's name.
+    /// Adds the next command to the page of a Service, or to the view of Services of which one fails; `command` makes it of the Service's
+    /// name.
     pub(crate) fn lead(&mut self, command: impl FnOnce(String) -> String) {
-        if let (Some(page), Rows::Services(rows)) = (&mut self.service, &self.rows) {
-            let name = rows.first().map(|row| &row.service);
-            page.next = name.map(|name| command(format!("{}/{}", name.namespace, name.name)));
-        }
+        let Rows::Services(rows) = &self.rows else {
+            return;
+        };
+        let (row, next) = match &mut self.service {
+            Some(page) => (rows.first(), &mut page.next),
+            None => (rows.iter().find(|row| row.fails()), &mut self.next),
+        };
+        let name = row.map(|row| &row.service);
+        *next = name.map(|name| command(format!("{}/{}", name.namespace, name.name)));
     }
 
     /// Adds the causes of connections that fail to the rows of Services.
@@ -397,6 +406,7 @@ pub(crate) fn show<'n>(node: &'n NodeSnapshot<'n>, query: Query<'_>) -> Shown {
         service,
         gaps,
         notes,
+        next: None,
         named: query.name.is_some(),
         unmatched,
     }

@@ -176,7 +176,7 @@ async fn a_missing_permission_stops_first_or_is_rolled_back() {
         assert_eq!(ran.code, 4, "{verb} {resource}: {ran}");
         let all = format!("{}{}", ran.out, ran.err);
         assert!(
-            all.contains("apply deploy/rbac-migrate.yaml to allow it"),
+            all.contains("apply deploy/rbac-migrate.yaml, which has the roles and their bindings"),
             "{verb} {resource}: {ran}"
         );
         assert_eq!(world.modes(), ["ipvs"; 3], "{verb} {resource}");

@@ -380,11 +380,10 @@ fn a_node_that_reboots_is_waited_for_and_its_log_is_read_later() {
     assert_eq!(cluster.created, 1);
     let words = "node a is not ready: no word from it; waiting at most 600 s";
     assert_eq!(cluster.reports, [words]);
-    let words = "cannot be read: answered 404: not found";
-    let awaited = &cluster.waits;
+    let first = cluster.waits.first().unwrap();
     assert!(
-        awaited.iter().any(|awaited| awaited.contains(words)),
-        "{awaited:?}"
+        first.ends_with(" (ContainerCreating): at most 9 min 55 s more"),
+        "{first}"
     );
 
     // It does not return.
@@ -398,6 +397,21 @@ fn a_node_that_reboots_is_waited_for_and_its_log_is_read_later() {
     let end = "ContainerCreating; node a is not ready: no word from it";
     assert!(why.ends_with(end), "{why}");
     assert!((600..700).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn a_wait_of_more_than_five_seconds_names_what_is_awaited_and_its_end() {
+    let mut cluster = Still::new(waits("ContainerCreating"));
+    let mut fleet = fleet(false);
+    fleet.plan.ready = 40;
+    let (_, seconds) = run(&mut cluster, fleet, &Task::Prepare("a".to_owned()));
+    assert_eq!(seconds, 40);
+    let ends = |text: &str, left: &str| {
+        let begins = text.starts_with("waiting for the start of Pod kube-system/kpx-prepare-");
+        begins && text.ends_with(&format!(" (ContainerCreating): at most {left} more"))
+    };
+    let (first, last) = (&cluster.waits[0], &cluster.waits[cluster.waits.len() - 1]);
+    assert!(ends(first, "35 s") && ends(last, "1 s"), "{first} {last}");
 }
 
 #[test]

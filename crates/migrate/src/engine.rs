@@ -94,6 +94,8 @@ pub enum Event<'e> {
     Evict(&'e Leaving),
     /// The bridge was updated, or could not be.
     Bridge(&'e str),
+    /// A stage waits for a condition: how long it still waits at most.
+    Waits(Duration),
     /// The node changed while a stage ran, with the error: the stage is planned again.
     Retries(&'e str),
     /// A stop was requested.
@@ -124,6 +126,9 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// The pause between two checks of a condition.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// After how many seconds of a wait its end is reported, and then how often.
+const REPORTED: (u64, u64) = (5, 30);
 
 /// Runs the remaining stages of a migration.
 pub struct Engine<'e, N> {

@@ -24,3 +24,11 @@ pub fn listed(names: &[impl AsRef<str>]) -> String {
         Some(more) => format!("{first} and {more} more"),
     }
 }
+/// Returns a duration in seconds, in words: `40 s`, `3 min`, `2 min 5 s`.
+pub fn span(seconds: u64) -> String {
+    match (seconds / 60, seconds % 60) {
+        (0 | 1, _) => format!("{seconds} s"),
+        (minutes, 0) => format!("{minutes} min"),
+        (minutes, rest) => format!("{minutes} min {rest} s"),
+    }
+}

@@ -31,6 +31,9 @@ pub(crate) struct DiffReport {
     /// Limits of the comparison, as sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The command that repairs the differences, or reads what could not be compared.
+    #[serde(skip)]
+    pub next: Option<String>,
     #[serde(skip)]
     compared: bool,
 }
@@ -61,6 +64,7 @@ impl DiffReport {
             leftovers: diff.leftovers,
             notes: diff.notes,
             changes: diff.changes.iter().map(Row::new).collect(),
+            next: None,
             compared: true,
         }
     }
@@ -86,6 +90,7 @@ impl DiffReport {
                 gap,
             }],
             notes: vec![hint.to_owned()],
+            next: None,
             compared: false,
         }
     }
@@ -261,6 +266,10 @@ impl Report for DiffReport {
         for note in &self.notes {
             page.line("");
             page.para("note: ", note);
+        }
+        if let Some(next) = &self.next {
+            page.line("");
+            page.next(next);
         }
     }
 

@@ -12,7 +12,10 @@ use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::session::Session;
 use crate::command::watch::run as watch;
+use crate::render::Report as _;
 use crate::report::packets::PacketsReport;
+use crate::report::{FOUND, UNKNOWN};
+use kpx_judge::check::Next;
 use kpx_judge::diff;
 use kpx_judge::proof::difference::Difference;
 use kpx_judge::proof::{self, Proved};
@@ -29,7 +32,12 @@ pub(in crate::command) async fn run(
 ) -> Result<u8, Failure> {
     if args.nodes.are_several() {
         let (mode, nodes) = (args.mode, args.nodes.clone());
-        let work = async move |session: Session| compare(&session, mode).await;
+        let next = NextCommands::of(session, args);
+        let work = async move |session: Session| {
+            let (mut report, is_other) = compare_with(&session, mode).await?;
+            report.next = next.after(report.exit(), is_other);
+            Ok(report)
+        };
         return nodes::report::<DiffOfNodes>(session, io, &nodes, &[], work).await;
     }
     if let Some(before) = args.bundles.first() {
@@ -37,9 +45,67 @@ pub(in crate::command) async fn run(
         return later.finish(io, &report);
     }
     if args.packets {
-        return session.finish(io, &packets(session, args).await?);
+        let mut report = packets(session, args).await?;
+        report.next = match report.foreign.first() {
+            Some(foreign) if report.differences.is_empty() => foreign.shown_by.first().cloned(),
+            _ => NextCommands::of(session, args).after(report.exit(), report.is_other_mode),
+        };
+        return session.finish(io, &report);
     }
-    session.finish(io, &compare(session, args.mode).await?)
+    let (mut report, is_other) = compare_with(session, args.mode).await?;
+    // The evidence names the node of a bundle.
+    report.next = NextCommands::of(session, args).after(report.exit(), is_other);
+    session.finish(io, &report)
+}
+
+/// Compares the node with the desired state of `mode`; returns also whether that is another mode than the node's own.
+async fn compare_with(
+    session: &Session,
+    mode: Option<Mode>,
+) -> Result<(DiffReport, bool), Failure> {
+    let report = compare(session, mode).await?;
+    let own = match mode {
+        Some(_) => session.current(None).await?.ok(),
+        None => None,
+    };
+    Ok((report, own.is_some_and(|own| Some(own) != mode)))
+}
+
+/// The commands to run after a comparison.
+struct NextCommands {
+    /// Repairs the differences from the node's own mode.
+    repair: String,
+    /// Plans the switch to another mode that was compared with.
+    switch: Option<String>,
+    /// Reads what could not be compared, of one node.
+    read: Option<String>,
+}
+
+impl NextCommands {
+    fn of(session: &Session, args: &DiffArgs) -> Self {
+        let several = args.nodes.words();
+        let line = |words: &[&str]| {
+            let words = words.iter().map(|&word| word.to_owned());
+            identity::next_command(session, words.chain(several.clone()))
+        };
+        let to = args.mode.filter(|mode| *mode != Mode::Userspace);
+        let read = || identity::next_line(session, &Next::Read);
+        Self {
+            repair: line(&["reconcile", "--apply"]),
+            switch: to.map(|to| line(&["doctor", "--to", to.name()])),
+            read: several.is_empty().then(read),
+        }
+    }
+
+    /// Returns the command after a comparison with this exit status, with another mode than the node's own if `is_other`.
+    fn after(&self, exit: u8, is_other: bool) -> Option<String> {
+        match exit {
+            FOUND if is_other => self.switch.clone(),
+            FOUND => Some(self.repair.clone()),
+            UNKNOWN => self.read.clone(),
+            _ => None,
+        }
+    }
 }
 
 /// Compares the fate of every packet.
@@ -84,8 +150,8 @@ pub(in crate::command) fn proof_of(
             packets
                 .foreign
                 .retain(|proved| !is_of_node_dns(&judge, proved));
-            let options = identity::options_to_read(session);
-            PacketsReport::new(mode, is_other, &packets, &options)
+            let program = identity::program_to_read(session);
+            PacketsReport::new(mode, is_other, &packets, &program)
         }
         Err(gap) => PacketsReport::nothing(Some(mode), gap, READABLE),
     }

@@ -74,7 +74,7 @@ impl Report for CheckList {
             }
         }
         page.line("");
-        page.line(&format!("next: {} explain ID", page.style().program));
+        page.next(&format!("{} explain ID", page.style().program));
     }
 
     fn exit(&self) -> u8 {

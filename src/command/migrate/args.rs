@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::cli::value;
+use kpx_judge::check::quoted;
 use kpx_migrate::accept::{AcceptedLoss, CONNECTIONS};
 use kpx_migrate::migration::Strategy;
 use kpx_node::backend::Mode;
@@ -103,7 +104,7 @@ pub struct FleetArgs {
     #[arg(
         long,
         value_name = "NAME",
-        default_value = "kpx",
+        default_value = SERVICE_ACCOUNT,
         env = "KPX_SERVICE_ACCOUNT",
         hide_short_help = true
     )]
@@ -255,6 +256,66 @@ pub struct JourneyArgs {
     pub go_on: ContinueArgs,
 }
 
+impl JourneyArgs {
+    /// Returns the options that were given, as words of a command line that begins the migration.
+    pub(super) fn words(&self) -> String {
+        let text = |value: &Option<String>| value.as_deref().map(quoted);
+        let time = |time: Option<Duration>| time.map(|time| format!("{}s", time.as_secs()));
+        let go_on = &self.go_on;
+        let losses = go_on.accept_loss.iter().map(ToString::to_string);
+        let losses: Vec<String> = losses.collect();
+        let listed = |list: &[String]| (!list.is_empty()).then(|| quoted(&list.join(",")));
+        let valued = [
+            ("--to ", self.to.map(|to| to.to_string())),
+            ("--scheduler ", text(&self.scheduler)),
+            ("--strict-arp=", self.strict_arp.map(|on| on.to_string())),
+            ("--strategy ", self.strategy.map(|name| name.to_string())),
+            ("--old-mode ", self.old_mode.map(|mode| mode.to_string())),
+            ("--skip ", listed(&self.skip)),
+            ("--accept-loss ", listed(&losses)),
+            ("--confirm-timeout ", time(go_on.confirm_timeout)),
+            ("--drain-timeout ", time(go_on.drain_timeout)),
+            ("--lease ", time(go_on.lease)),
+        ];
+        let switches = [
+            ("--delete-bare-pods", self.evict.delete_bare_pods),
+            ("--delete-emptydir-data", self.evict.delete_emptydir_data),
+        ];
+        let valued = valued.into_iter();
+        let valued = valued.filter_map(|(option, value)| Some(format!("{option}{}", value?)));
+        let switches = switches.into_iter().filter(|(_, is_set)| *is_set);
+        let switches = switches.map(|(option, _)| option.to_owned());
+        valued.chain(switches).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl FleetArgs {
+    /// Returns the options that differ from their defaults, as words of a command line, each after a space.
+    pub(super) fn words(&self) -> String {
+        let mut words = String::new();
+        let switches = [
+            ("--all-nodes", self.all_nodes),
+            ("--staged", self.staged),
+            ("--by-hand", self.by_hand),
+        ];
+        for (option, _) in switches.into_iter().filter(|(_, is_set)| *is_set) {
+            words += &format!(" {option}");
+        }
+        if self.service_account != SERVICE_ACCOUNT {
+            words += &format!(" --service-account {}", quoted(&self.service_account));
+        }
+        for (option, time, usual) in [
+            ("--soak", self.soak, SOAK),
+            ("--ready-timeout", self.ready_timeout, READY),
+        ] {
+            if time != usual {
+                words += &format!(" {option} {}s", time.as_secs());
+            }
+        }
+        words
+    }
+}
+
 /// Options for the eviction of pods.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct EvictArgs {
@@ -318,6 +379,15 @@ pub struct ContinueArgs {
     #[arg(long, hide_short_help = true)]
     pub again: bool,
 }
+
+/// The default of `--service-account`.
+const SERVICE_ACCOUNT: &str = "kpx";
+
+/// The default of `--soak`.
+const SOAK: Duration = Duration::from_secs(5 * 60);
+
+/// The default of `--ready-timeout`.
+const READY: Duration = Duration::from_secs(3 * 60);
 
 /// The default of `--confirm-timeout`.
 const CONFIRM: Duration = Duration::from_secs(5 * 60);

@@ -14,8 +14,10 @@ use crate::command::shared::identity;
 use crate::command::shared::io::Io;
 use crate::command::shared::journals;
 use crate::command::shared::session::Session;
-use crate::render::Format;
+use crate::render::{Format, Report as _};
+use crate::report::{FOUND, UNKNOWN};
 use kpx_host::Journals;
+use kpx_judge::check::{Next, on};
 use kpx_migrate::engine::MigrationNode as _;
 use kpx_migrate::journal::{Entry, MigrationState};
 use kpx_migrate::loss::Established;
@@ -69,6 +71,8 @@ pub(super) async fn run(
         let mut report = planned(draft).0;
         if args.brief {
             report.shorten();
+        } else {
+            report.result.next = Some(after_plan(given, args, &report, external));
         }
         return Ok(report);
     }
@@ -124,6 +128,38 @@ pub(super) async fn run(
     done.result.notes.extend(report.result.notes);
     done.result.notes.extend(pruned);
     Ok(done)
+}
+
+/// Returns the command after a dry run: the migration, or what repairs or explains its worst obstacle.
+fn after_plan(
+    session: &Session,
+    args: &JourneyArgs,
+    report: &MigrateReport,
+    external: bool,
+) -> String {
+    let assessment = report.plan.as_ref().map(|plan| &plan.assessment);
+    match (report.exit(), assessment) {
+        (FOUND, Some(assessment)) => {
+            let repair = on(assessment.next_machine.as_deref(), &assessment.next);
+            match assessment.findings.first() {
+                // No command repairs it.
+                Some(worst) if repair.ends_with("--dry-run") => {
+                    identity::next_command(session, ["explain", worst.id])
+                }
+                _ => repair,
+            }
+        }
+        (UNKNOWN, _) => identity::next_line(session, &Next::Read),
+        _ => {
+            let part = if external { "prepare " } else { "" };
+            let part = format!("{part}{}", args.words());
+            if session.source.is_bundle() {
+                let words = format!("migrate {part}");
+                return identity::next_command(session, words.split(' ').map(str::to_owned));
+            }
+            identity::migrate_command(session, &part)
+        }
+    }
 }
 
 fn planned(draft: Draft) -> (MigrateReport, Migration) {

@@ -24,6 +24,7 @@ use super::report::{
     FleetReport, FleetSummary, GuardState, GuardStatus, LeaseStatus, PlannedFleet,
 };
 use crate::render::{self, Board, Format, Report as _};
+use crate::report::CLEAN;
 use crate::report::plan::CONNECTIONS;
 use kpx_host::LiveCluster;
 use kpx_host::clock::{self, Interrupts};
@@ -37,11 +38,12 @@ use kpx_migrate::migration::Leg;
 use kpx_migrate::wire::Outcome;
 use kpx_node::action::{Action, COPY_LABEL};
 use kpx_node::apply::Apply as _;
+use kpx_node::backend::Mode;
 use kpx_node::evidence::Time;
 use kpx_node::words::number_of;
 
 /// Returns the command that resumes the migration of `fleet`.
-fn go_on_command(session: &Session, fleet: &Fleet) -> String {
+pub(super) fn go_on_command(session: &Session, fleet: &Fleet) -> String {
     identity::fleet_command(&with_image(session, fleet), "resume")
 }
 
@@ -95,7 +97,10 @@ pub(super) async fn begin(
         }
         planned.accepts_loss = args.journey.go_on.drops_connections();
     }
-    let report = draft.report;
+    let mut report = draft.report;
+    if args.journey.dry_run && report.outcome == Outcome::Planned {
+        report.next = Some(after_plan(session, args, report.exit()));
+    }
     if args.journey.dry_run || report.outcome == Outcome::Already {
         return print(session, &mut shared.borrow_mut(), &report);
     }
@@ -151,6 +156,17 @@ pub(super) async fn begin(
     .await?;
     let report = outcome(session, &mut cluster, &fleet, ended, began).await;
     print(session, &mut shared.borrow_mut(), &report)
+}
+
+/// Returns the command after a dry run with this exit status: the migration, or what shows its obstacles.
+fn after_plan(session: &Session, args: &MigrateArgs, exit: u8) -> String {
+    let journey = args.journey.words();
+    if exit == CLEAN || args.fleet.by_hand {
+        let part = format!("{journey}{}", args.fleet.words());
+        return identity::migrate_of_nodes(session, &part);
+    }
+    let to = args.journey.to.map_or("", Mode::name);
+    identity::next_command(session, ["doctor", "--to", to, "--all-nodes"])
 }
 
 /// Reports the state of the newest migration.

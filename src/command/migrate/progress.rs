@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
@@ -92,7 +93,10 @@ impl<'t, 'io> NodeProgress<'t, 'io> {
                 let line = format!("kpx: {}{words}", stamp(&self.board));
                 self.board.say(&line, self.io.err);
             }
-            self.last = words;
+            // A condition that still holds is not printed again after its wait.
+            if !matches!(event, wire::Event::Waits { .. }) {
+                self.last = words;
+            }
         }
     }
 
@@ -128,7 +132,7 @@ impl<'t, 'io> NodeProgress<'t, 'io> {
                 );
                 self.board.show(&self.name, &text);
             }
-            wire::Event::Done { .. } | wire::Event::Bridge { .. } => {}
+            wire::Event::Done { .. } | wire::Event::Bridge { .. } | wire::Event::Waits { .. } => {}
             _ => {
                 let words = words.unwrap_or(title);
                 self.board.show(&self.name, words);
@@ -149,7 +153,12 @@ pub(super) struct FleetProgress<'t, 'f, 'io> {
     at: usize,
     /// The number of nodes that are done.
     done: usize,
+    /// When the last line was printed, and how long a wait is not printed after it.
+    silence: (Instant, Duration),
 }
+
+/// How long a wait is not printed, and then how often it is.
+const SILENCE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 
 impl<'t, 'f, 'io> FleetProgress<'t, 'f, 'io> {
     /// Returns the progress of `fleet` from now on.
@@ -180,6 +189,7 @@ impl<'t, 'f, 'io> FleetProgress<'t, 'f, 'io> {
             quiet: session.quiet,
             at: fleet.done,
             done: fleet.nodes.values().filter(over).count(),
+            silence: (Instant::now(), SILENCE.0),
             tasks,
         }
     }
@@ -203,14 +213,25 @@ impl<'t, 'f, 'io> FleetProgress<'t, 'f, 'io> {
                 _,
                 task @ (Task::Soak(_) | Task::Revert(_) | Task::Merge | Task::Unconfigure),
             ) => (name(task), "done".to_owned()),
+            TaskEvent::Waits(node, text) if self.is_due() => {
+                (node, format!("  {}", text.trim_start()))
+            }
             TaskEvent::Done(..) | TaskEvent::Waits(..) => return,
             TaskEvent::RollsBack(why) => (CLUSTER, format!("{why}: rolling back to the old mode")),
         };
+        let is_wait = matches!(event, TaskEvent::Waits(..));
+        self.silence = (Instant::now(), if is_wait { SILENCE.1 } else { SILENCE.0 });
         if !self.quiet {
             let board = self.board.borrow();
             let line = format!("kpx: {}{name}: {text}", stamp(&board));
             board.say(&line, self.io.borrow_mut().err);
         }
+    }
+
+    /// Returns whether a wait is printed now: nothing else was for a time, and nothing is drawn.
+    fn is_due(&self) -> bool {
+        let (last, silence) = self.silence;
+        !self.board.borrow().is_drawn() && last.elapsed() >= silence
     }
 
     /// Draws `event` on a terminal.

@@ -260,7 +260,7 @@ impl Report for MigrateReport {
             page.line(&format!("observed loss: {}", loss.in_words()));
         }
         if let Some(next) = &result.next {
-            page.line(&format!("next: {next}"));
+            page.next(next);
         }
     }
 

@@ -25,6 +25,7 @@ use kpx_host::clock::{self, Interrupts};
 use kpx_host::{Journal, Journals, LiveCluster};
 use kpx_judge::plan::ConfigSource;
 use kpx_migrate::engine::{Ended, Engine, Event, Limits};
+use kpx_migrate::fleet::state::Fleet;
 use kpx_migrate::journal::{self, Entry, MigrationState};
 use kpx_migrate::loss::ObservedLoss;
 use kpx_migrate::migration::{Leg, Migration, Stage};
@@ -110,12 +111,45 @@ async fn status(session: &Session) -> Result<StatusReport, Failure> {
         }
         _ => None,
     };
+    let fleet = match &state {
+        None => fleet_of(session).await,
+        Some(_) => None,
+    };
     Ok(StatusReport {
         bridge,
-        next: state.as_ref().and_then(|state| next(session, state)),
+        next: match (&state, &fleet) {
+            (Some(state), _) => next(session, state),
+            (None, Some(fleet)) => Some(fleet::go_on_command(session, fleet)),
+            (None, None) => None,
+        },
         next_machine: None,
+        cluster_to: fleet.map(|fleet| fleet.plan.there.mode),
         migration: state.as_ref().map(MigrationStatus::from),
     })
+}
+
+/// Returns the unfinished migration of the cluster to which this node belongs; `None` also if that is unknown.
+async fn fleet_of(session: &Session) -> Option<Fleet> {
+    if session.host.no_api {
+        return None;
+    }
+    let fleet = kept_by_cluster(session).await.ok()??;
+    let named = identity::named(session).await.ok()?;
+    let is_open = !fleet.ended && fleet.plan.nodes.contains(&named.name);
+    is_open.then_some(fleet)
+}
+
+/// Returns the migration that the cluster keeps; fails without an answer in time.
+async fn kept_by_cluster(session: &Session) -> Result<Option<Fleet>, Failure> {
+    let cluster = LiveCluster::new(&session.host);
+    let asked = pin!(fleet::kept_by(&cluster));
+    match select(asked, pin!(clock::pause(session.host.timeout))).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(_) => Err(Failure::from(eyre!(
+            "no answer from the API server in {} s",
+            session.host.timeout.as_secs()
+        ))),
+    }
 }
 
 /// Returns the migration in the bundle of `--from`.
@@ -138,6 +172,7 @@ async fn status_of_bundle(session: &Session) -> Result<StatusReport, Failure> {
     let next = state.as_ref().and_then(|state| next(session, state));
     Ok(StatusReport {
         bridge: None,
+        cluster_to: None,
         next_machine: next.is_some().then(|| session.origin()?.node).flatten(),
         next,
         migration: state.as_ref().map(MigrationStatus::from),
@@ -252,7 +287,7 @@ async fn refuse_configured(session: &Session, state: &MigrationState) -> Result<
         return Ok(());
     }
     let until = identity::migrate_command(session, "rollback --until-restart");
-    let rest = identity::migrate_command(session, "rollback");
+    let rest = identity::migrate_command(session, "finish");
     Err(Failure::from(eyre!(
         "{} still has mode {to}, and this migration leaves it to another program, or to the coordinator of the cluster's migration, to \
          change it; nothing was changed",
@@ -275,16 +310,7 @@ async fn known_state(
     if session.host.no_api {
         return kept;
     }
-    let cluster = LiveCluster::new(&session.host);
-    let asked = pin!(fleet::kept_by(&cluster));
-    let fleet = match select(asked, pin!(clock::pause(session.host.timeout))).await {
-        Either::Left((answer, _)) => answer,
-        Either::Right(_) => Err(Failure::from(eyre!(
-            "no answer from the API server in {} s",
-            session.host.timeout.as_secs()
-        ))),
-    };
-    let fleet = match fleet {
+    let fleet = match kept_by_cluster(session).await {
         Ok(fleet) => fleet,
         // A complete journal needs no other source.
         Err(_) if kept.as_ref().is_ok_and(Option::is_some) => return kept,

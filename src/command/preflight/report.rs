@@ -8,6 +8,7 @@ use crate::command::doctor::report::{DoctorReport, Status as CheckStatus};
 use crate::render::{Page, Report, Tone};
 use crate::report::plan::PlanReport;
 use crate::report::{CLEAN, FAILED, FOUND, UNKNOWN};
+use kpx_judge::check::{Advice, Next};
 use kpx_judge::requirements::{Area, Need, Requirements, Standing, Status};
 use kpx_node::backend::Mode;
 
@@ -34,6 +35,9 @@ pub(crate) struct PreflightReport {
     /// The commands that undo the changes, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undo: Vec<String>,
+    /// The command to run next.
+    #[serde(skip)]
+    pub next: Option<String>,
 }
 
 /// A test of the kernel.
@@ -59,6 +63,7 @@ impl PreflightReport {
             plan: None,
             proofs: Vec::new(),
             undo: Vec::new(),
+            next: None,
         }
     }
 
@@ -190,7 +195,9 @@ impl Report for PreflightReport {
             page.para("unknown: ", gap);
         }
         self.assessment.rest(page);
-        self.next(page);
+        if let Some(next) = &self.next {
+            page.next(next);
+        }
     }
 
     fn exit(&self) -> u8 {
@@ -207,21 +214,19 @@ impl Report for PreflightReport {
 }
 
 impl PreflightReport {
-    fn next(&self, page: &mut Page) {
-        let to = self.to;
-        let next = match self.exit() {
-            FOUND => match self.assessment.findings.first() {
-                Some(worst) => format!("explain {}", worst.id),
-                None => return,
-            },
+    /// Returns the command after this report.
+    pub(crate) fn following(&self) -> Option<Next> {
+        let to = self.to.name();
+        let words: Vec<&str> = match self.exit() {
+            FOUND => vec!["explain", self.assessment.findings.first()?.id],
             CLEAN if self.count(Status::Loadable) > 0 => {
-                format!("preflight --to {to} --load --persist")
+                vec!["preflight", "--to", to, "--load", "--persist"]
             }
-            CLEAN => format!("diff --mode {to}"),
-            _ => return,
+            CLEAN => vec!["migrate", "--to", to, "--dry-run"],
+            UNKNOWN => return Some(Next::Read),
+            _ => return None,
         };
-        let program = page.style().program;
-        page.line(&format!("next: {program} {next}"));
+        Some(Next::Run(Advice::kpx(words), None))
     }
 }
 

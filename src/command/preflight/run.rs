@@ -13,7 +13,7 @@ use super::report::{PreflightReport, Proof};
 use crate::command::doctor::report::{DoctorReport, Frame, HEAD, HEAD_WHOLE};
 use crate::command::shared::change::{carry_out_on, open};
 use crate::command::shared::failure::{Failure, Hint as _};
-use crate::command::shared::identity::reach;
+use crate::command::shared::identity::{next_line, reach};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::run_checks::{Examined, examine};
@@ -44,7 +44,9 @@ pub(in crate::command) async fn run(
         let work = async move |session: Session| look(&session, to, &checks, &[]).await;
         return nodes::report::<PreflightOfNodes>(session, io, &args.nodes, &[], work).await;
     }
-    let report = prepare(session, io, args).await?;
+    let mut report = prepare(session, io, args).await?;
+    let next = report.following();
+    report.next = next.map(|next| next_line(session, &next));
     session.finish(io, &report)
 }
 

@@ -77,6 +77,7 @@ impl ReconcileArgs {
         let switches = [("--force", self.force), ("--no-drain", self.no_drain)];
         let switches = switches.into_iter().filter(|(_, is_set)| *is_set);
         words.extend(switches.map(|(option, _)| option.to_owned()));
+        words.extend(self.nodes.words());
         words.push("--apply".to_owned());
         words
     }

@@ -22,7 +22,9 @@ pub(super) async fn run(
     let force = args.force;
     if args.nodes.are_several() {
         let make = async move |session: &Session| plan(session, mode, force).await;
-        return apply_on_nodes::carry_out(session, io, &args.nodes, args.change, make).await;
+        let next = applying(session, args);
+        let done = apply_on_nodes::carry_out(session, io, &args.nodes, args.change, next, make);
+        return done.await;
     }
     let make = async || Ok(plan(session, mode, force).await?.1);
     let report = carry_out(session, io, &args.change, &goal(mode), &make).await?;

@@ -5,10 +5,9 @@ use color_eyre::eyre::eyre;
 use super::args::ReconcileArgs;
 use crate::cli::change::Part;
 use crate::command::shared::failure::{Failure, Hint as _};
-use crate::command::shared::identity::reach;
+use crate::command::shared::identity;
 use crate::command::shared::session::{Readable as _, Session};
 use crate::report::plan::PlanReport;
-use kpx_judge::check::{Advice, Next, on};
 use kpx_judge::diff::{self, Layer, Unknown};
 use kpx_judge::plan::{self, Drain, FORGET_NEEDS, Plan};
 use kpx_node::backend::Mode;
@@ -126,8 +125,7 @@ fn repair(
     )?)
 }
 
-/// Returns the command that applies the plan, behind the machine to type it on if that is another one.
+/// Returns the command that applies the plan.
 pub(super) fn applying(session: &Session, args: &ReconcileArgs) -> String {
-    let (command, machine) = reach(session).next(&Next::Run(Advice::kpx(args.applying()), None));
-    on(machine.as_deref(), &command)
+    identity::next_command(session, args.applying())
 }

@@ -30,7 +30,9 @@ pub(in crate::command) async fn run(
             let mode = session.mode(all.mode).await?;
             Ok((goal(mode), plan(session, &Scope::of(&all), mode).await?))
         };
-        return apply_on_nodes::carry_out(session, io, &args.nodes, args.change, make).await;
+        let next = applying(session, args);
+        let done = apply_on_nodes::carry_out(session, io, &args.nodes, args.change, next, make);
+        return done.await;
     }
     let mode = session.mode(args.mode).await?;
     let make = async || plan(session, &Scope::of(args), mode).await;

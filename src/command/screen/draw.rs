@@ -161,7 +161,17 @@ impl Look {
             CLIENTS.map(|(title, _)| title).to_vec()
         };
         let mut widths = vec![Constraint::Min(20)];
-        widths.extend(columns.iter().map(|_| Constraint::Length(9)));
+        widths.extend(columns.iter().enumerate().map(|(at, title)| {
+            let ends = listed.iter().filter_map(|line| {
+                if is_narrow {
+                    line.end
+                } else {
+                    line.clients[at]
+                }
+            });
+            let longest = ends.map(|end| end.name().len()).chain([title.len()]).max();
+            Constraint::Length(u16::try_from(longest.unwrap_or(9)).unwrap_or(9))
+        }));
         widths.push(Constraint::Length(6));
         let mut titles = vec!["SERVICE"];
         titles.extend(columns);

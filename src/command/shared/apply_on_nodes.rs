@@ -21,7 +21,8 @@ use kpx_node::words::number_of;
 /// The plan of a node, and its goal as the end of "to …".
 pub(in crate::command) type Planned = (String, Plan);
 
-/// Prints the plans that `make` makes for the nodes that `nodes` selects. With `--apply`, applies them after one confirmation.
+/// Prints the plans that `make` makes for the nodes that `nodes` selects, with the command `next` that applies them. With `--apply`,
+/// applies them after one confirmation.
 ///
 /// A node whose plan changed after the confirmation is not changed, nor is any node after one on which a plan stopped.
 pub(in crate::command) async fn carry_out(
@@ -29,6 +30,7 @@ pub(in crate::command) async fn carry_out(
     io: &mut Io<'_>,
     nodes: &NodesArgs,
     args: ApplyArgs,
+    next: String,
     make: impl AsyncFn(&Session) -> Result<Planned, Failure> + Clone + Send + Sync + 'static,
 ) -> Result<u8, Failure> {
     let plan = make.clone();
@@ -38,7 +40,11 @@ pub(in crate::command) async fn carry_out(
         Ok((PlanReport::new(goal, plan), fingerprint))
     };
     if !args.apply {
-        let work = async move |session: Session| Ok(plan(session).await?.0);
+        let work = async move |session: Session| {
+            let mut report = plan(session).await?.0;
+            report.next = Some(next.clone());
+            Ok(report)
+        };
         return nodes::report::<PlanOfNodes>(session, io, nodes, &[], work).await;
     }
     session.refuse_bundle("--apply changes")?;

@@ -10,7 +10,7 @@ use crate::cli::parser::Command;
 use crate::command::bridge::args::BridgeAction;
 use crate::command::migrate::args::MigratePart;
 use kpx_host as host;
-use kpx_judge::check::{Fix, Reach, Reader, quoted};
+use kpx_judge::check::{Advice, Fix, Next, Reach, Reader, Word, on, quoted};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::identity::{Claim, Clue, Identity, Mismatch, NEEDS, OF_BUNDLE, OF_MACHINE};
@@ -389,6 +389,18 @@ pub(in crate::command) fn fleet_command(session: &Session, part: &str) -> String
     words.join(" ")
 }
 
+/// Returns the command `kpx migrate` with the options `part` for the nodes of `session`.
+pub(in crate::command) fn migrate_of_nodes(session: &Session, part: &str) -> String {
+    let all = options(session).filter(|(flag, _)| *flag != "--node");
+    let nodes = (!session.nodes.is_empty()).then(|| format!("--node {}", session.nodes.join(",")));
+    let words = [format!("{} migrate {part}", session.style.program)].into_iter();
+    let words: Vec<String> = words
+        .chain(nodes)
+        .chain(all.map(|(_, word)| word))
+        .collect();
+    words.join(" ")
+}
+
 /// Makes `fixes` work on this machine, for the node and the cluster of `session`.
 pub(in crate::command) fn reach_all<'f>(
     session: &Session,
@@ -432,14 +444,36 @@ pub(in crate::command) fn reach(session: &Session) -> Arc<Reach> {
     })
 }
 
+/// Returns the command of kpx with the arguments `words` as it reaches the node of `session`, behind the machine to type it on if that
+/// is another one.
+pub(in crate::command) fn next_command<W: Into<Word>>(
+    session: &Session,
+    words: impl IntoIterator<Item = W>,
+) -> String {
+    next_line(session, &Next::Run(Advice::kpx(words), None))
+}
+
+/// Returns `next` as it is printed.
+pub(in crate::command) fn next_line(session: &Session, next: &Next) -> String {
+    let (command, machine) = reach(session).next(next);
+    on(machine.as_deref(), &command)
+}
+
 /// Returns the options of `session` that select the node and the cluster, as words of a command line.
 fn options_text(session: &Session) -> String {
     let options: Vec<_> = options(session).map(|(_, word)| word).collect();
     options.join(" ")
 }
 
+/// Returns kpx with the options that read what `session` reads, as words of a command line.
+pub(in crate::command) fn program_to_read(session: &Session) -> String {
+    let words = [session.style.program.to_owned(), options_to_read(session)];
+    let words = words.into_iter().filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// Returns the options of another command that reads what `session` reads.
-pub(in crate::command) fn options_to_read(session: &Session) -> String {
+fn options_to_read(session: &Session) -> String {
     let bundle = session.source.bundle();
     let bundle = bundle.map(|path| format!("--from {}", quoted(&path.display().to_string())));
     let options = options(session).map(|(_, word)| word);
@@ -466,7 +500,7 @@ mod tests {
     use super::*;
     use crate::command::shared::failure::Verbosity;
     use crate::command::shared::session::parsed;
-    use kpx_judge::check::{Advice, Runs, Word, runs};
+    use kpx_judge::check::{Runs, runs};
     use kpx_node::evidence::Evidence;
 
     #[test]

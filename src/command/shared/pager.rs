@@ -4,6 +4,8 @@
 use std::io::{self, Write};
 use std::process::{Child, Command as Program, Stdio};
 
+use clap::error::ErrorKind;
+
 use super::terminal;
 use crate::cli::parser::{Cli, Command};
 use kpx_host::clock;
@@ -29,7 +31,18 @@ impl Pager {
         if cli.global.no_pager || !is_paged(cli) {
             return None;
         }
-        let line = cli.global.pager.clone().or_else(terminal::pager);
+        Self::run(cli.global.pager.clone())
+    }
+
+    /// Starts the pager for the help of `answer`, the parser's answer to a command line, if it is one.
+    pub(in crate::command) fn of_help(answer: &clap::Error) -> Option<Self> {
+        let is_help = answer.kind() == ErrorKind::DisplayHelp;
+        is_help.then(|| Self::run(terminal::own_pager())).flatten()
+    }
+
+    /// Starts the program `pager` or, without one, the usual one.
+    fn run(pager: Option<String>) -> Option<Self> {
+        let line = pager.or_else(terminal::pager);
         let line = line.unwrap_or_else(|| "less".to_owned());
         let mut words = line.split_whitespace();
         let name = words.next().filter(|name| *name != "cat")?;
@@ -110,7 +123,11 @@ fn is_paged(cli: &Cli) -> bool {
             Command::Trace(args) => args.live.is_none(),
             Command::Reconcile(args) => !args.change.apply,
             Command::Migrate(args) => args.part.is_none() && args.journey.dry_run,
-            Command::Explain(_) | Command::Show(_) | Command::Why(_) | Command::Diff(_) => true,
+            Command::Explain(_)
+            | Command::Help(_)
+            | Command::Show(_)
+            | Command::Why(_)
+            | Command::Diff(_) => true,
             _ => false,
         }
 }
@@ -130,6 +147,7 @@ mod tests {
             "kpx doctor -v",
             "kpx doctor IR01",
             "kpx explain IR01",
+            "kpx help doctor",
             "kpx show services",
             "kpx trace 10.0.0.1:80",
             "kpx why a/b -o picture",

@@ -44,6 +44,11 @@ fn variable_if_set(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// Returns the pager of kpx alone, for a command line without options; `None` if none is named.
+pub(in crate::command) fn own_pager() -> Option<String> {
+    variable_if_set("KPX_PAGER")
+}
+
 /// Returns the pager that other programs use, too; `None` if none is named.
 pub(in crate::command) fn pager() -> Option<String> {
     variable_if_set("PAGER")

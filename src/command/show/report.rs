@@ -116,6 +116,10 @@ impl Report for ShowReport {
                 if let Some(of) = &shown.service {
                     service::page(of, rows, page);
                 }
+                if let Some(next) = &shown.next {
+                    page.line("");
+                    page.next(next);
+                }
             }
             Rows::Chains(rows) => chains::page(rows, page),
             Rows::Tree(roots) => tree::page(roots, page),

@@ -7,15 +7,14 @@ use super::report::ShowReport;
 use super::report::nodes::ShowOfNodes;
 use crate::command::shared::beside::{Others, beside_all, in_whole_bundle};
 use crate::command::shared::failure::Failure;
-use crate::command::shared::identity::{reach, reach_all};
+use crate::command::shared::identity::{next_command, reach_all};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::run_checks::examine_with;
 use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use crate::view::did_you_mean::meant;
-use crate::view::{self, Query, View};
-use kpx_judge::check::Advice;
+use crate::view::{self, Query, Shown, View};
 use kpx_judge::verdict::Tally;
 use kpx_judge::why::{self, Look};
 use kpx_node::evidence::Item;
@@ -129,13 +128,21 @@ async fn view(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure>
         let mut shown = view::show(&node, query);
         shown.assess(&node, session.families(), &outcomes);
         reach_all(session, shown.fixes_mut());
-        let why = |name| Advice::kpx(["why".to_owned(), name]);
-        shown.lead(|name| reach(session).command(&why(name)));
+        lead(session, &mut shown);
         return Ok(ShowReport::new(shown));
     }
     let evidence = session.gather(&query.needs()).await?;
     let node = session.node(&evidence);
-    Ok(ShowReport::new(view::show(&node, query)))
+    let mut shown = view::show(&node, query);
+    if !session.one_of_several {
+        lead(session, &mut shown);
+    }
+    Ok(ShowReport::new(shown))
+}
+
+/// Adds the next command.
+fn lead(session: &Session, shown: &mut Shown) {
+    shown.lead(|name| next_command(session, ["why".to_owned(), name]));
 }
 
 /// Fails if nothing has the name that was asked for.

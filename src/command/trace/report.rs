@@ -24,7 +24,7 @@ use kpx_node::net::Proto;
 use kpx_node::owner::chain_owner::Maker;
 use kpx_node::owner::{EndpointState, Owners, Port};
 
-pub(crate) use drawing::{picture, scene, svg};
+pub(crate) use drawing::{drawing, heads, picture, svg};
 pub(crate) use graph::{dot, mermaid};
 pub(crate) use human::all;
 use live::Agreement;
@@ -62,6 +62,9 @@ pub(crate) struct TraceReport {
     /// The connections, as they are drawn.
     #[serde(skip)]
     pub picture: Picture,
+    /// The command of the first fix.
+    #[serde(skip)]
+    pub next: Option<String>,
 }
 
 /// The trace from one source.
@@ -417,6 +420,7 @@ impl Report for TraceReport {
 
     fn page(&self, page: &mut Page) {
         human::page(self, page);
+        human::next(self, page);
     }
 
     fn exit(&self) -> u8 {

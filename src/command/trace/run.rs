@@ -25,7 +25,7 @@ use crate::command::shared::unfit;
 use crate::view;
 use crate::view::did_you_mean::meant;
 use crate::view::picture::Picture;
-use kpx_judge::check::{self, Facts};
+use kpx_judge::check::{self, Facts, Fix};
 use kpx_judge::diff;
 use kpx_judge::trace::mismatch;
 use kpx_judge::trace::question::{
@@ -308,6 +308,13 @@ async fn trace_here(
         Some(Err(error)) => vec![format!("the cause is unknown: {error}")],
         None => Vec::new(),
     };
+    let next = match &explained {
+        Some(Ok(answer)) if !session.one_of_several => {
+            let fixes = answer.causes.iter().filter_map(|cause| cause.fix.as_ref());
+            fixes.filter(|fix| fix.is_complete()).find_map(Fix::line)
+        }
+        _ => None,
+    };
     let drawn = {
         let cells: Vec<Cell> = clients
             .iter()
@@ -355,6 +362,7 @@ async fn trace_here(
     }
     let mut report = report(&node, assumed, service, traces)?;
     report.picture = drawn;
+    report.next = next;
     if let (Some(seen), [flow, ..], [walk, ..]) = (seen, flows.as_slice(), walks.as_slice()) {
         report.live = seen.compare(
             &trace::forwarded(&node, flow, walk),
@@ -638,5 +646,6 @@ fn report(
         probe: None,
         live: None,
         picture: Picture::default(),
+        next: None,
     })
 }

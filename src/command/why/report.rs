@@ -117,7 +117,7 @@ impl Report for WhyReport {
             &format!("not checked: {}", answer.unseen.join(", ")),
         );
         if let Some(next) = &self.next {
-            page.line(&format!("next: {}", on(self.next_machine.as_deref(), next)));
+            page.next(&on(self.next_machine.as_deref(), next));
         }
     }
 

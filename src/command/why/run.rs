@@ -146,7 +146,7 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     };
     reach_all(session, answer.fixes_mut());
     let picture = drawn(&answer);
-    let (next, next_machine) = decides(session, args, &answer).unzip();
+    let (next, next_machine) = following(session, args, &answer).unzip();
     Ok(WhyReport {
         answer,
         probes,
@@ -157,10 +157,20 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     })
 }
 
-/// Returns the command that decides an open question, and the machine to run it on: a real connection, or a command that
-/// reads more.
-fn decides(session: &Session, args: &WhyArgs, answer: &Answer) -> Option<(String, Option<String>)> {
-    if answer.fate != Fate::Unknown || answer.fix.is_some() || session.one_of_several {
+/// Returns the command to run next, and the machine to run it on: the one of the fix or, for an open question, a real connection or a
+/// command that reads more.
+fn following(
+    session: &Session,
+    args: &WhyArgs,
+    answer: &Answer,
+) -> Option<(String, Option<String>)> {
+    if session.one_of_several {
+        return None;
+    }
+    if let Some(fix) = answer.fix.as_ref().filter(|fix| fix.is_complete()) {
+        return Some((fix.command()?, fix.machine()));
+    }
+    if answer.fate != Fate::Unknown || answer.fix.is_some() {
         return None;
     }
     let is_open = |path: &&why::Path| path.fate == Fate::Unknown && path.protocol != Proto::Sctp;

@@ -39,7 +39,12 @@ pub(crate) trait Together: Serialize {
         CLEAN
     }
 
-    /// Writes everything but the title and the nodes that were not read; `read` is the number of the others.
+    /// Returns the command to run next.
+    fn next(&self) -> Option<&str> {
+        None
+    }
+
+    /// Writes everything but the title, the nodes that were not read and the next command; `read` is the number of the others.
     fn page(&self, read: usize, page: &mut Page);
 }
 
@@ -166,6 +171,10 @@ impl<T: Together> Report for NodesReport<T> {
         }
         if let Some(why) = &self.incomplete {
             page.para("  ", &format!("nodes are missing: {why}"));
+        }
+        if let Some(next) = self.together.next() {
+            page.line("");
+            page.next(next);
         }
     }
 

@@ -17,6 +17,9 @@ use kpx_node::words::number_of;
 pub(crate) struct PlanOfNodes {
     /// The groups: failed ones first, then by the number of nodes, fewest first.
     pub groups: Vec<Group>,
+    /// The command that applies the plans.
+    #[serde(skip)]
+    next: Option<String>,
     #[serde(skip)]
     found: BTreeMap<Part, Nodes>,
 }
@@ -46,6 +49,8 @@ pub(crate) struct Part {
     /// Why the plan stopped, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    #[serde(skip)]
+    next: Option<String>,
 }
 
 /// The state of a node.
@@ -102,13 +107,15 @@ impl Together for PlanOfNodes {
             state,
             steps: report.steps.into_iter().map(|step| step.title).collect(),
             needed: report.needed,
+            next: report.next.filter(|_| state == State::Planned),
             error: report
                 .stopped
                 .map(|stopped| format!("step {}: {}", stopped.step, stopped.error)),
         }
     }
 
-    fn add(&mut self, node: &Arc<str>, part: Part) {
+    fn add(&mut self, node: &Arc<str>, mut part: Part) {
+        self.next = self.next.take().or(part.next.take());
         self.found.entry(part).or_default().add(node);
     }
 
@@ -125,6 +132,10 @@ impl Together for PlanOfNodes {
             (groups.map(|group| group.nodes.len()).sum(), name)
         });
         counted.into()
+    }
+
+    fn next(&self) -> Option<&str> {
+        self.next.as_deref()
     }
 
     fn page(&self, read: usize, page: &mut Page) {

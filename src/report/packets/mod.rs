@@ -37,6 +37,9 @@ pub(crate) struct PacketsReport {
     /// Limits of the comparison, as sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The command that decides about the differences.
+    #[serde(skip)]
+    pub next: Option<String>,
 }
 
 /// Packets with two fates.
@@ -157,17 +160,17 @@ pub(crate) struct RuleRow {
 }
 
 impl PacketsReport {
-    /// Reports `packets`, compared with `mode`. `options` reach the node.
-    pub(crate) fn new(mode: Mode, is_other_mode: bool, packets: &Packets, options: &str) -> Self {
+    /// Reports `packets`, compared with `mode`. `program` is kpx with the options that reach the node.
+    pub(crate) fn new(mode: Mode, is_other_mode: bool, packets: &Packets, program: &str) -> Self {
         let expected = format!(" --mode {mode}");
         let modes = if is_other_mode {
             [expected.as_str(), ""]
         } else {
             ["", &expected]
         };
-        let row = |proved: &Proved| Row::new(proved, options, modes, is_other_mode);
+        let row = |proved: &Proved| Row::new(proved, program, modes, is_other_mode);
         // No option omits the rules of others.
-        let foreign = |proved: &Proved| Row::new(proved, options, ["", ""], false);
+        let foreign = |proved: &Proved| Row::new(proved, program, ["", ""], false);
         let mut report = Self {
             mode: Some(mode),
             is_other_mode,
@@ -176,6 +179,7 @@ impl PacketsReport {
             foreign: packets.foreign.iter().map(foreign).collect(),
             unknown: Vec::new(),
             notes: Vec::new(),
+            next: None,
         };
         let all = report.differences.iter().chain(&report.foreign);
         let wrong = all.filter(|row| !row.confirmed).count();
@@ -212,6 +216,7 @@ impl PacketsReport {
             foreign: Vec::new(),
             unknown: vec![unknown],
             notes: vec![hint.to_owned()],
+            next: None,
         }
     }
 }

@@ -210,6 +210,10 @@ impl Report for PacketsReport {
             page.line("");
             page.para("note: ", note);
         }
+        if let Some(next) = &self.next {
+            page.line("");
+            page.next(next);
+        }
     }
 
     fn exit(&self) -> u8 {

@@ -11,7 +11,7 @@ use kpx_judge::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict};
 impl Row {
     pub(super) fn new(
         proved: &Proved,
-        options: &str,
+        program: &str,
         modes: [&str; 2],
         is_other_mode: bool,
     ) -> Self {
@@ -35,14 +35,9 @@ impl Row {
         let mark = Some(witness.mark).filter(|mark| *mark != 0);
         let to = SocketAddr::new(witness.destination, witness.port);
         let command = |mode: &str| {
-            let options = if options.is_empty() {
-                String::new()
-            } else {
-                format!(" {options}")
-            };
             let protocol = witness.proto;
             let mark = mark.map_or_else(String::new, |mark| format!(" --mark {mark:#x}"));
-            format!("kpx{options} trace {to} --source {source} --protocol {protocol}{mark}{mode}")
+            format!("{program} trace {to} --source {source} --protocol {protocol}{mark}{mode}")
         };
         let mut shown_by: Vec<String> = modes.iter().map(|mode| command(mode)).collect();
         shown_by.dedup();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::session::Session;
+use kpx_node::access::{Level, Subject};
 use kpx_node::apply::StepError;
 use kpx_node::evidence::{Forbidden, Gap, Item};
 
@@ -77,10 +78,18 @@ impl RequestError {
                 Refusal::Failed(format!("{verb} {what}: {message}; {advice}"))
             }
             Self::Status(403, message) => {
-                let why = format!(
-                    "{verb} {what}: {message} (credentials: {origin}); apply {roles} to allow it{advice}"
+                let request = Request::refused(&message);
+                let grant = request.as_ref().map_or_else(
+                    || {
+                        format!(
+                            "apply {roles}, which has the roles and their bindings, to allow it"
+                        )
+                    },
+                    |request| request.grant(roles),
                 );
-                match Request::refused(&message) {
+                let why =
+                    format!("{verb} {what}: {message} (credentials: {origin}); {grant}{advice}");
+                match request {
                     None => Refusal::Denied(why),
                     Some(Request {
                         user,
@@ -180,6 +189,30 @@ impl<'m> Request<'m> {
             resource,
         })
     }
+
+    /// Returns the command that binds the permissions of the manifest `roles` to the user.
+    fn grant(&self, roles: &str) -> String {
+        let account = self.user.strip_prefix("system:serviceaccount:");
+        let subject = match account.and_then(|account| account.split_once(':')) {
+            Some((namespace, name)) => Subject::ServiceAccount {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            },
+            None => Subject::User(self.user.to_owned()),
+        };
+        if subject == Subject::default() {
+            return format!("`kubectl apply -f {roles}` restores the roles and their bindings");
+        }
+        let command = if roles == Level::Migrate.file() {
+            "migrate "
+        } else {
+            ""
+        };
+        format!(
+            "an administrator grants it: `kpx access {command}--manifest --subject {subject} | kubectl apply -f -` creates the roles and \
+             their bindings"
+        )
+    }
 }
 
 #[cfg(test)]
@@ -195,7 +228,24 @@ mod tests {
             verb: "list",
             resource: "endpointslices",
         };
-        assert_eq!(Request::refused(message), Some(request));
+        let refused = Request::refused(message).unwrap();
+        assert_eq!(refused, request);
+        assert_eq!(
+            refused.grant("deploy/rbac-migrate.yaml"),
+            "an administrator grants it: `kpx access migrate --manifest --subject user:system:node:w1 | kubectl apply -f -` creates \
+             the roles and their bindings"
+        );
+        let account = |user| Request { user, ..request };
+        let own = account("system:serviceaccount:kube-system:kpx");
+        assert_eq!(
+            own.grant("deploy/rbac-migrate.yaml"),
+            "`kubectl apply -f deploy/rbac-migrate.yaml` restores the roles and their bindings"
+        );
+        let other = account("system:serviceaccount:ops:bot").grant("deploy/rbac.yaml");
+        assert!(
+            other.contains("`kpx access --manifest --subject serviceaccount:ops/bot |"),
+            "{other}"
+        );
         assert_eq!(Request::refused("not for you"), None);
     }
 

@@ -44,7 +44,7 @@ impl<N: MigrationNode> Engine<'_, N> {
                 };
                 return Err(StageError::Evict { waited, what });
             }
-            self.pause().await?;
+            self.pause(waited, self.limits.drain).await?;
             waited += PAUSE;
         }
     }

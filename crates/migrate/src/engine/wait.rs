@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Engine, Event, MigrationNode, PAUSE, StageError};
+use super::{Engine, Event, MigrationNode, PAUSE, REPORTED, StageError};
 use crate::drain::{self, Gauge};
 use crate::gates::{self, Expected, Gate, Name, Previous, Status, Unserved};
 use crate::journal::MigrationState;
@@ -58,7 +58,7 @@ impl<N: MigrationNode> Engine<'_, N> {
             if waited >= self.limits.drain {
                 return Err(StageError::Drain { waited, gauge });
             }
-            self.pause().await?;
+            self.pause(waited, self.limits.drain).await?;
             waited += PAUSE;
         }
     }
@@ -159,7 +159,7 @@ impl<N: MigrationNode> Engine<'_, N> {
                     what,
                 });
             }
-            self.pause().await?;
+            self.pause(waited, self.limits.confirm).await?;
             waited += PAUSE;
         }
     }
@@ -194,9 +194,19 @@ impl<N: MigrationNode> Engine<'_, N> {
         self.do_steps(stage, &plan).await.map(drop)
     }
 
-    /// Waits a moment, unless a stop is requested, and reports the updates of the bridge since the last pause.
-    pub(super) async fn pause(&mut self) -> Result<(), StageError> {
+    /// Waits a moment, unless a stop is requested, and reports the updates of the bridge since the last pause. `waited` is the time so
+    /// far, of at most `limit`.
+    pub(super) async fn pause(
+        &mut self,
+        waited: Duration,
+        limit: Duration,
+    ) -> Result<(), StageError> {
         self.may_continue()?;
+        let (first, every) = REPORTED;
+        let after = waited.as_secs().checked_sub(first);
+        if after.is_some_and(|after| after.is_multiple_of(every)) {
+            (self.on_event)(Event::Waits(limit.saturating_sub(waited)));
+        }
         self.node.pause(PAUSE).await;
         for text in self.node.bridge_notices() {
             (self.on_event)(Event::Bridge(&text));

@@ -8,7 +8,7 @@ use crate::evict::Leaving;
 use crate::gates::{Gate, Status};
 use crate::migration::{Leg, Stage};
 use kpx_node::apply;
-use kpx_node::words::number_of;
+use kpx_node::words::{number_of, span};
 
 /// One event.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -72,6 +72,11 @@ pub enum Event {
     Bridge {
         /// The update, in words.
         text: String,
+    },
+    /// A stage waits for a condition.
+    Waits {
+        /// How long it still waits at most, in seconds.
+        seconds: u64,
     },
     /// The node changed while a step ran: the stage is planned again.
     Retries {
@@ -137,6 +142,9 @@ impl From<engine::Event<'_>> for Event {
             engine::Event::Bridge(text) => Self::Bridge {
                 text: text.to_owned(),
             },
+            engine::Event::Waits(left) => Self::Waits {
+                seconds: left.as_secs(),
+            },
             engine::Event::Retries(why) => Self::Retries {
                 why: why.to_owned(),
             },
@@ -188,6 +196,7 @@ impl Event {
             },
             Self::Evict { pods } => format!("  {}", pods.in_words()),
             Self::Bridge { text } => format!("bridge: {text}"),
+            Self::Waits { seconds } => format!("  waiting at most {} more", span(*seconds)),
             Self::Retries { why } => format!("  {why}: planning again from the live state"),
             Self::StopRequested {} => {
                 "stopping after the step in progress; a second signal stops at once".to_owned()

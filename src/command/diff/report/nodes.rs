@@ -32,6 +32,9 @@ pub(crate) struct DiffOfNodes {
     pub leftovers: BTreeMap<&'static str, Nodes>,
     /// Parts that could not be compared, each with the nodes.
     pub unknown: BTreeMap<String, Nodes>,
+    /// The command that repairs the differences, or reads what could not be compared.
+    #[serde(skip)]
+    next: Option<String>,
     #[serde(skip)]
     found: BTreeMap<Key, (usize, Nodes)>,
 }
@@ -70,6 +73,7 @@ pub(crate) struct Part {
     found: BTreeMap<Key, usize>,
     leftovers: BTreeSet<&'static str>,
     unknown: BTreeSet<String>,
+    next: Option<String>,
 }
 
 impl Together for DiffOfNodes {
@@ -99,6 +103,7 @@ impl Together for DiffOfNodes {
         }
         Part {
             mode: report.mode,
+            next: report.next,
             found: kept,
             leftovers: report
                 .leftovers
@@ -120,6 +125,9 @@ impl Together for DiffOfNodes {
             (true, true) => &mut self.equal,
         };
         *state += 1;
+        if self.next.is_none() || !part.found.is_empty() {
+            self.next = part.next.or(self.next.take());
+        }
         let mode = part.mode.map_or("unknown", Mode::name);
         self.modes.entry(mode).or_default().add(node);
         for (key, count) in part.found {
@@ -157,6 +165,10 @@ impl Together for DiffOfNodes {
             (self.different, "with differences"),
             (self.inconclusive, "inconclusive"),
         ]
+    }
+
+    fn next(&self) -> Option<&str> {
+        self.next.as_deref()
     }
 
     fn page(&self, read: usize, page: &mut Page) {

@@ -70,8 +70,7 @@ pub(super) fn unseen(report: &DoctorReport, page: &mut Page) {
 
 /// Adds the command to run next.
 pub(super) fn next(report: &DoctorReport, page: &mut Page) {
-    let next = on(report.next_machine.as_deref(), &report.next);
-    page.line(&format!("next: {next}"));
+    page.next(&on(report.next_machine.as_deref(), &report.next));
 }
 
 /// Connections that are worse in the planned mode and listed before the rest is counted.

@@ -204,6 +204,12 @@ impl Together for DoctorOfNodes {
         ]
     }
 
+    fn next(&self) -> Option<&str> {
+        let has_any = !self.findings.is_empty() || !self.services.is_empty();
+        let (_, next) = self.next.as_ref().filter(|_| has_any)?;
+        Some(next)
+    }
+
     fn page(&self, read: usize, page: &mut Page) {
         failing::page(&self.services, read, page);
         let (common, odd): (Vec<_>, Vec<_>) =
@@ -215,11 +221,6 @@ impl Together for DoctorOfNodes {
             }
         }
         unknown(&self.unknown, read, page);
-        let has_any = !self.findings.is_empty() || !self.services.is_empty();
-        if let Some((_, next)) = self.next.as_ref().filter(|_| has_any) {
-            page.line("");
-            page.line(&format!("next: {next}"));
-        }
     }
 }
 

@@ -19,7 +19,7 @@ use kpx_migrate::preview::{NodePreview, PreviewResult};
 use kpx_migrate::wire::Outcome;
 use kpx_node::backend::Mode;
 use kpx_node::evidence::Time;
-use kpx_node::words::number_of;
+use kpx_node::words::{number_of, span};
 
 /// The result of `kpx migrate` for a cluster's nodes.
 #[derive(Debug, Serialize)]
@@ -280,7 +280,7 @@ impl Report for FleetReport {
             page.para("left: ", left);
         }
         if let Some(next) = &self.next {
-            page.line(&format!("next: {next}"));
+            page.next(next);
         }
     }
 
@@ -342,10 +342,7 @@ impl Report for FleetSummary<'_> {
 
 /// Returns the duration `seconds` as the end of a sentence: ` in 40 s`.
 fn took(seconds: u64) -> String {
-    match seconds {
-        ..=119 => format!(" in {seconds} s"),
-        _ => format!(" in {} min {} s", seconds / 60, seconds % 60),
-    }
+    format!(" in {}", span(seconds))
 }
 
 impl PlannedFleet {

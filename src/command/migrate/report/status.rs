@@ -6,6 +6,7 @@ use super::rolled_back;
 use crate::render::{Page, Report, Tone};
 use crate::report::{CLEAN, FOUND};
 use kpx_judge::bridge::Held;
+use kpx_judge::check::on;
 use kpx_migrate::journal::MigrationState;
 use kpx_migrate::migration::{Leg, Stage};
 use kpx_node::backend::Mode;
@@ -18,6 +19,9 @@ use kpx_node::evidence::{Gap, Time};
 pub(crate) struct StatusReport {
     /// The newest migration of this node; `None` if there is none.
     pub migration: Option<MigrationStatus>,
+    /// The mode to which an unfinished migration of the cluster will switch this node, which has not begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_to: Option<Mode>,
     /// The node's bridge, while the migration needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<BridgeStatus>,
@@ -147,7 +151,7 @@ impl Report for StatusReport {
 
     fn page(&self, page: &mut Page) {
         let Some(migration) = &self.migration else {
-            return page.line("this node has no migration");
+            return self.without(page);
         };
         let (from, to) = (migration.from, migration.to);
         let (tone, head) = match (migration.ended, migration.leg) {
@@ -194,16 +198,33 @@ impl Report for StatusReport {
             page.para("bridge: ", &bridge.in_words());
         }
         if let Some(next) = &self.next {
-            let machine = self.next_machine.as_ref();
-            let machine = machine.map_or_else(String::new, |machine| format!("on {machine}: "));
-            page.line(&format!("next: {machine}{next}"));
+            page.next(&on(self.next_machine.as_deref(), next));
         }
     }
 
     fn exit(&self) -> u8 {
         match &self.migration {
             Some(migration) if !migration.ended => FOUND,
+            None if self.cluster_to.is_some() => FOUND,
             _ => CLEAN,
+        }
+    }
+}
+
+impl StatusReport {
+    /// Adds that the node has no migration of its own.
+    fn without(&self, page: &mut Page) {
+        match self.cluster_to {
+            None => page.line("this node has no migration"),
+            Some(to) => {
+                let text = format!(
+                    "this node has not begun the cluster's migration to mode {to}, which is unfinished"
+                );
+                page.para("", &page.paint(Tone::Doubtful, &text));
+            }
+        }
+        if let Some(next) = &self.next {
+            page.next(next);
         }
     }
 }

@@ -41,7 +41,7 @@ fn changes(markup: &mut Markup, changes: &[Row]) {
     let shown = &changes[..changes.len().min(MOST)];
     let caption = "Objects that differ from the desired state, by Service";
     scrolls(markup, caption, |markup| {
-        markup.element("table", &[], |markup| {
+        markup.element("table", &[("class", "drift")], |markup| {
             markup.leaf("caption", &[], caption);
             let columns = ["Object", "Difference", "Have", "Want"];
             markup.element("thead", &[], |markup| titles(markup, &columns));

@@ -1,9 +1,10 @@
 //! The paths of packets, as pictures with their text.
 
 use super::{Section, TEXT, notes, para, said, scrolls};
-use crate::command::trace::report::{TraceReport, scene};
+use crate::command::trace::report::{TraceReport, drawing, heads};
 use crate::render::markup::Markup;
 use crate::render::{Page, Report as _, Tone};
+use crate::report::fate::tone;
 
 /// A target, and its trace or why there is none.
 type Traced = (String, Result<TraceReport, String>);
@@ -25,11 +26,14 @@ pub(super) fn section(traces: &[Traced]) -> Section<'_> {
 }
 
 fn trace(markup: &mut Markup, target: &str, report: &TraceReport) {
+    for (fate, text) in heads(report) {
+        said(markup, tone(fate), &fate.name().to_ascii_uppercase(), &text);
+    }
     scrolls(
         markup,
         &format!("Picture of the trace to {target}"),
         |markup| {
-            scene(report).add_svg(markup, None);
+            drawing(report).add_svg(markup, None);
         },
     );
     notes(markup, &report.notes());

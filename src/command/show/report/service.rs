@@ -71,7 +71,7 @@ pub(super) fn page(of: &service::Page, rows: &[Row], page: &mut Page) {
     }
     if let Some(next) = &of.next {
         page.line("");
-        page.line(&format!("next: {next}"));
+        page.next(next);
     }
 }
 

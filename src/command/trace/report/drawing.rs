@@ -6,6 +6,7 @@ use crate::render::Style;
 use crate::render::scene::Scene;
 use crate::report::picture::{self, Caption, Foot};
 use crate::view::picture::Picture;
+use kpx_judge::verdict::Fate;
 
 /// Returns the picture as text.
 pub(crate) fn picture(report: &TraceReport, style: Style) -> String {
@@ -14,12 +15,17 @@ pub(crate) fn picture(report: &TraceReport, style: Style) -> String {
 
 /// Returns the picture as a document of SVG.
 pub(crate) fn svg(report: &TraceReport, _: Style) -> String {
-    scene(report).svg()
+    picture::scene(&whole(report), &caption(report)).svg()
 }
 
-/// Returns the picture as a drawing.
-pub(crate) fn scene(report: &TraceReport) -> Scene {
-    picture::scene(&whole(report), &caption(report))
+/// Returns the picture as a drawing, without the texts around it.
+pub(crate) fn drawing(report: &TraceReport) -> Scene {
+    let caption = Caption {
+        title: title(report),
+        heads: Vec::new(),
+        feet: Vec::new(),
+    };
+    picture::scene(&whole(report), &caption)
 }
 
 /// Returns the connections to all ports.
@@ -37,18 +43,23 @@ fn ports(report: &TraceReport) -> impl Iterator<Item = &TraceReport> {
     std::iter::once(report).chain(&report.ports)
 }
 
-/// Returns the texts around the picture.
-fn caption(report: &TraceReport) -> Caption {
+/// Returns the answers: the fate of connections from each group of clients, and the reason.
+pub(crate) fn heads(report: &TraceReport) -> Vec<(Fate, String)> {
     let heads = ports(report).flat_map(|port| {
         alike(all(port)).into_iter().map(|group| {
             let text = format!("{}; from {}", sentence(port, group[0]), names(&group));
             (group[0].fate, text)
         })
     });
+    heads.collect()
+}
+
+/// Returns the texts around the picture.
+fn caption(report: &TraceReport) -> Caption {
     let notes = simulated(report).into_iter().chain(report.notes());
     Caption {
         title: title(report),
-        heads: heads.collect(),
+        heads: heads(report),
         feet: notes.map(|note| Foot::Text("note", note)).collect(),
     }
 }

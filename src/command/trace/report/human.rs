@@ -1,5 +1,6 @@
 //! A trace as a page: the verdict, the hops and the notes.
 
+use std::iter;
 use std::net::SocketAddr;
 
 use super::steps::{Step, branch, effect, ending, for_whom, percent, place, share, steps};
@@ -65,6 +66,15 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
     for port in &report.ports {
         page.line("");
         self::page(port, page);
+    }
+}
+
+/// Adds the command to run next.
+pub(super) fn next(report: &TraceReport, page: &mut Page) {
+    let mut all = iter::once(report).chain(&report.ports);
+    if let Some(next) = all.find_map(|report| report.next.as_ref()) {
+        page.line("");
+        page.next(next);
     }
 }
 

@@ -227,6 +227,11 @@ impl Fix {
         Some(self.way().command(self.advice.as_ref()?))
     }
 
+    /// Returns whether it has a command that can run as it is.
+    pub fn is_complete(&self) -> bool {
+        self.advice.as_ref().is_some_and(Advice::is_complete)
+    }
+
     /// Returns the machine to type the command on, if that is another one.
     pub fn machine(&self) -> Option<String> {
         self.way().machine(self.advice.as_ref()?).map(str::to_owned)
@@ -354,7 +359,7 @@ impl Reach {
             Advice::Kpx(words) => match runs(words) {
                 Runs::OnNode => true,
                 // From a recording alone, the live node is not reached.
-                Runs::Again => self.is_recorded && !self.names_node(),
+                Runs::Again => self.is_recorded && !self.names_node() && !reads_several(words),
                 Runs::OnEvidence | Runs::Alone => false,
             },
             Advice::OnNode(_) => true,
@@ -436,6 +441,12 @@ impl Reach {
         });
         parts.collect()
     }
+}
+
+/// Returns whether the command of kpx with the arguments `words` reads several nodes, each through the cluster.
+fn reads_several(words: &[Word]) -> bool {
+    let mut words = words.iter().filter_map(Word::text);
+    words.any(|word| matches!(word, "--all-nodes" | "--selector"))
 }
 
 /// Returns where the command of kpx with the arguments `words` runs.

@@ -20,6 +20,7 @@ use kpx_node::action::{Action, Field, KubeCommand, Object, Only, Plan, Resource,
 use kpx_node::cluster::edit::{self, EditError, Fields};
 use kpx_node::cluster::{ConfigMap, Labels, Pod};
 use kpx_node::evidence::Item;
+use kpx_node::words::span;
 
 pub use put_back::Written;
 
@@ -291,7 +292,10 @@ impl ConfigSource {
             unpulled: old.iter().any(|pod| pod.is_unpulled()),
         };
         plan.push(
-            format!("wait for the new kube-proxy of node {node}"),
+            format!(
+                "wait for the new kube-proxy of node {node}, at most {}",
+                span(self.ready.as_secs())
+            ),
             Action::Kube { command },
             Undo::never("it changes nothing"),
         );

@@ -156,10 +156,18 @@ impl<C: Cluster> Engine<'_, C> {
             if self.stop.get() {
                 return Err(TaskError::StopRequested);
             }
-            if self.cluster.now().since(began).as_secs() >= limit {
+            let waited = self.cluster.now().since(began).as_secs();
+            if waited >= limit {
                 let why = format!("the rollout of {} timed out after {limit} s", first_set());
                 return Err(TaskError::Failed(why));
             }
+            let node = &fleet.plan.nodes[0];
+            self.waits(
+                node,
+                &format!("the rollout of {}", first_set()),
+                waited,
+                limit,
+            );
             self.cluster.pause(pace.next()).await;
         }
     }

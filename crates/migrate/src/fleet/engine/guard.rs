@@ -1,6 +1,6 @@
 //! The guard's pod, which keeps the bridge while a node migrates.
 
-use super::{Cluster, Engine, Event, Pace, TaskError};
+use super::{Cluster, Engine, Event, Pace, REBOOT, TaskError};
 use crate::fleet::pod::{self, Job, Phase};
 use crate::fleet::state::Fleet;
 use kpx_node::action::Object;
@@ -65,6 +65,13 @@ impl<C: Cluster> Engine<'_, C> {
                 return Err(TaskError::Failed(why));
             }
             self.report_image(fleet, node, &pod, limit, &mut told);
+            let most = if awaited { REBOOT } else { limit };
+            self.waits(
+                node,
+                &format!("the start of {object} ({why})"),
+                waited,
+                most,
+            );
             self.cluster.pause(pace.next()).await;
         }
     }

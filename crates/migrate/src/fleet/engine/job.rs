@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::node::LOOK;
-use super::{Cluster, Engine, Event, Pace, TaskError};
+use super::{Cluster, Engine, Event, Pace, REBOOT, TaskError};
 use crate::fleet::pod::{self, Job, Phase};
 use crate::fleet::state::Fleet;
 use crate::fleet::task::Task;
@@ -16,9 +16,6 @@ const LOST: u32 = 3;
 
 /// How long a pod may exceed its own deadline, in seconds.
 const GRACE: u64 = 60;
-
-/// How long a node that is not ready is waited for, in seconds: a machine may reboot.
-const REBOOT: u64 = 600;
 
 impl<C: Cluster> Engine<'_, C> {
     /// Runs `job` on `node`: in a pod, or by an operator's hand.
@@ -130,6 +127,8 @@ impl<C: Cluster> Engine<'_, C> {
                     format!("cannot delete {object}: the kubelet of node {node} does not end it");
                 return Err(TaskError::Failed(why));
             }
+            let limit = if awaited { REBOOT } else { GRACE };
+            self.waits(node, &format!("the end of {object}"), waited, limit);
             self.cluster.pause(pace.next()).await;
         }
         Ok(())
@@ -199,6 +198,7 @@ impl<C: Cluster> Engine<'_, C> {
             {
                 return Ok(Followed::Lost(why));
             }
+            let mut unlogged = None;
             let text = match phase {
                 Phase::Waits(_) => Ok(String::new()),
                 Phase::Runs | Phase::Over(..) => self.cluster.log(&object.name).await,
@@ -210,7 +210,10 @@ impl<C: Cluster> Engine<'_, C> {
                 (Ok(text), _) => text,
                 (Err(error @ StepError::Denied(_)), _) => return Err(error.into()),
                 // A log may be missing at first; at the end it is needed.
-                (Err(_), Phase::Waits(_) | Phase::Runs) => String::new(),
+                (Err(error), Phase::Waits(_) | Phase::Runs) => {
+                    unlogged = Some(format!("the log of {object} ({error})"));
+                    String::new()
+                }
                 (Err(error), Phase::Over(..)) => {
                     if self.cluster.object(&object).await?.is_none() {
                         continue;
@@ -226,8 +229,13 @@ impl<C: Cluster> Engine<'_, C> {
                     if self.stop.get() {
                         return Err(error.into());
                     }
-                    let words = format!("the log of {object} cannot be read: {error}");
-                    (self.on_event)(Event::Waits(node, &words));
+                    let limit = if awaited { REBOOT } else { fleet.plan.ready };
+                    self.waits(
+                        node,
+                        &format!("the log of {object} ({error})"),
+                        since,
+                        limit,
+                    );
                     self.cluster.pause(pace.next()).await;
                     continue;
                 }
@@ -282,6 +290,13 @@ impl<C: Cluster> Engine<'_, C> {
                 }
                 _ => {
                     self.report_image(fleet, node, &pod, fleet.plan.ready, &mut reported);
+                    if let Phase::Waits(why) = &phase {
+                        let limit = if awaited { REBOOT } else { fleet.plan.ready };
+                        let what = format!("the start of {object} ({why})");
+                        self.waits(node, &what, waited, limit);
+                    } else if let Some(log) = unlogged {
+                        self.waits(node, &log, waited, fleet.plan.limit + GRACE);
+                    }
                     self.cluster.pause(pace.next()).await;
                 }
             }

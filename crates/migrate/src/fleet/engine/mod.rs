@@ -21,6 +21,7 @@ use kpx_judge::plan::Unwritable;
 use kpx_node::action::{Action, KubeCommand, Object};
 use kpx_node::apply::{Apply, StepError};
 use kpx_node::evidence::{Evidence, Gap, Item};
+use kpx_node::words::span;
 
 /// A cluster, to be read and changed.
 pub trait Cluster: Apply + Clock {
@@ -86,6 +87,12 @@ enum TaskError {
     #[error("{STOPPED}")]
     StopRequested,
 }
+
+/// How long a node that is not ready is waited for, in seconds: a machine may reboot.
+const REBOOT: u64 = 600;
+
+/// After how many seconds a wait is reported.
+const REPORTED: u64 = 5;
 
 /// Why a run stopped on a signal.
 const STOPPED: &str = "stopped on request";
@@ -232,6 +239,15 @@ impl<C: Cluster> Engine<'_, C> {
 
     async fn read(&mut self, items: &[Item], node: &str) -> Evidence {
         self.cluster.read(items, node).await
+    }
+
+    /// Reports that the engine has waited for `what` on `node` for `waited` of at most `limit` seconds, unless it has just begun to.
+    fn waits(&mut self, node: &str, what: &str, waited: u64, limit: u64) {
+        if waited >= REPORTED {
+            let left = span(limit.saturating_sub(waited));
+            let words = format!("waiting for {what}: at most {left} more");
+            (self.on_event)(Event::Waits(node, &words));
+        }
     }
 
     async fn there(&mut self, object: &Object) -> Result<Value, TaskError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use super::{Cluster, Engine, Event, TICK, TaskError};
+use super::{Cluster, Engine, Event, REBOOT, TICK, TaskError};
 use crate::fleet::pod::Job;
 use crate::fleet::staged;
 use crate::fleet::state::{Fleet, NodeState};
@@ -119,7 +119,8 @@ impl<C: Cluster> Engine<'_, C> {
     ) -> Result<Result<(), StepError>, TaskError> {
         let mut beside = self.cluster.beside();
         let mut ready = pin!(beside.apply(action));
-        let mut looked = self.cluster.now();
+        let began = self.cluster.now();
+        let mut looked = began;
         loop {
             ready = match select(ready, pin!(self.cluster.pause(TICK))).await {
                 Either::Left((done, _)) => return Ok(done),
@@ -128,6 +129,8 @@ impl<C: Cluster> Engine<'_, C> {
             if self.stop.get() {
                 return Err(TaskError::StopRequested);
             }
+            let waited = self.cluster.now().since(began).as_secs();
+            self.waits(node, "its new kube-proxy", waited, fleet.plan.ready);
             if self.cluster.now().since(looked).as_secs() >= LOOK {
                 looked = self.cluster.now();
                 self.refuse_set_back(fleet).await?;
@@ -188,8 +191,13 @@ impl<C: Cluster> Engine<'_, C> {
             if self.stop.get() || !waits {
                 return Err(error.into());
             }
-            let words = format!("the log of pod {pod} cannot be read: {error}");
-            (self.on_event)(Event::Waits(node, &words));
+            let limit = if awaited { REBOOT } else { fleet.plan.ready };
+            self.waits(
+                node,
+                &format!("the log of pod {pod} ({error})"),
+                waited,
+                limit,
+            );
             self.cluster.pause(TICK).await;
         }
     }
@@ -204,9 +212,12 @@ impl<C: Cluster> Engine<'_, C> {
             if let Some(why) = unwell(&first, &now) {
                 return Err(TaskError::Failed(why));
             }
-            if self.cluster.now().since(began).as_secs() >= fleet.plan.soak {
+            let waited = self.cluster.now().since(began).as_secs();
+            if waited >= fleet.plan.soak {
                 return Ok(());
             }
+            let what = "the end of the time to watch it";
+            self.waits(node, what, waited, fleet.plan.soak);
             if self.stop.get() {
                 return Err(TaskError::StopRequested);
             }

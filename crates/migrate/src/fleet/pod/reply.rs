@@ -121,6 +121,7 @@ pub fn progress(text: &str) -> Option<Progress> {
     match &line.event {
         Event::Begins { title, .. } => Some(Progress::Reports(title.clone())),
         event if event.needs_operator() => line.words.map(Progress::Reports),
+        Event::Waits { .. } => line.words.map(Progress::Reports),
         Event::Step { .. } | Event::Undo { .. } | Event::Gates { .. } | Event::Drain { .. } => {
             line.words.map(Progress::Waits)
         }
