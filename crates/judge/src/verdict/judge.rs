@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use foldhash::HashMap;
 
-use super::across::{Beyond, Witnesses};
+use super::across::Beyond;
 use super::diversion::is_special;
 use super::ingress::Ingress;
 use super::inside::Insides;
@@ -17,6 +17,7 @@ use super::place::Places;
 use super::replies::Replies;
 use super::single::Single;
 use super::unanswered::Unanswered;
+use super::witnesses::Witnesses;
 use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
 use crate::trace::mismatch::usable;
 use crate::trace::route::{Router, is_of_own_tables, only_in_vrf};

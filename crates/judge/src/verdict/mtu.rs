@@ -1,7 +1,5 @@
 //! Links of other nodes that take smaller packets than this node sends them.
 
-use std::net::IpAddr;
-
 use super::Fault;
 use super::Missing;
 use super::judge::{Judge, Question};
@@ -11,13 +9,13 @@ use kpx_node::node::links::Link;
 
 /// The MTUs of a node on the way to one of its pods, in bytes.
 #[derive(Debug)]
-pub(super) struct Narrow {
+pub(crate) struct Narrow {
     /// The link that has the address of the Node.
-    pub(super) link: String,
+    pub(crate) link: String,
     /// Its MTU.
-    pub(super) mtu: u32,
+    pub(crate) mtu: u32,
     /// The MTU of the link to the pod.
-    pub(super) behind: u32,
+    pub(crate) behind: u32,
 }
 
 impl Judge<'_> {

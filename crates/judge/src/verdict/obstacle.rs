@@ -701,8 +701,15 @@ pub enum WrongMac {
 pub enum SameNetworkAs {
     /// The pods on this bridge.
     Pods(String),
-    /// The pods of this Node.
-    PodsOf(String),
+    /// The pods of another Node.
+    PodsOf {
+        /// The Node.
+        node: String,
+        /// Its range of pods.
+        range: Cidr,
+        /// Its address.
+        by: IpAddr,
+    },
     /// A client outside the node.
     Client {
         /// Its address.

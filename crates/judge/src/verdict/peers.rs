@@ -257,7 +257,11 @@ impl Judge<'_> {
             return Some(Fault::Obstacle(Box::new(Obstacle::SameNetwork {
                 link: bridge.clone(),
                 address: *network,
-                others: SameNetworkAs::PodsOf(name.to_owned()),
+                others: SameNetworkAs::PodsOf {
+                    node: name.to_owned(),
+                    range,
+                    by,
+                },
             })));
         }
         Some(Fault::Unknown(Missing::PodRoute {

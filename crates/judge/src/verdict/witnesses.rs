@@ -8,6 +8,7 @@ use super::across::Across;
 use super::arp::arp_rule;
 use super::mtu::Narrow;
 use kpx_node::net::Cidr;
+use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::Route;
 use kpx_node::owner::chain_owner::Maker;
 

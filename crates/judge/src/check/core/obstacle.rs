@@ -181,9 +181,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
             way.replacement(),
         ),
-        Obstacle::SameNetwork { link, address, .. } => Fix::on_node(
+        Obstacle::SameNetwork {
+            link,
+            address,
+            others: SameNetworkAs::PodsOf { range, by, .. },
+        } => Fix::on_node(
             "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0, `docker network rm` for other \
              networks of Docker.",
+            format!("ip addr del {address} dev {link} && ip route replace {range} via {by}"),
+        ),
+        Obstacle::SameNetwork { link, address, .. } => Fix::on_node(
+            "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0.",
             format!("ip addr del {address} dev {link}"),
         ),
         Obstacle::NoBridge { .. } => Fix::on_node(

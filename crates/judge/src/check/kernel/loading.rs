@@ -3,7 +3,7 @@
 use super::modules::{MODULES, needed, standing, unread_modules};
 use crate::check::core::{Collector, MODE, containers, mounts, setting, sysctl_proof};
 use crate::check::{
-    Check, Example, Facts, Finding, Fix, Proof, Question, Severity, Subject, Text, Verdict, When,
+    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, Item};
@@ -36,14 +36,14 @@ pub(super) const CHECKS: &[Check] = &[
         id: "KM04",
         name: "module-tree",
         severity: Severity::Error,
-        when: When::NowAndFor(&Mode::ALL),
+        when: When::For(&[Mode::Ipvs, Mode::Nftables]),
         title: "The modules of the running kernel are still installed",
         symptom: "Loading a module fails: /lib/modules has no directory for the running kernel.",
         why: "A package upgrade replaced the kernel and removed the modules of the old one, and the node was not \
               rebooted. Loaded modules stay, but no others can be loaded until the node runs the new kernel.",
         verify: "The directory of the running release must exist.",
         commands: &[Example::on_node("ls -d /lib/modules/$(uname -r)")],
-        fix: Text::plain("Drain the node and reboot it, before any switch."),
+        fix: Text::plain("Drain and reboot the node before the switch."),
         incidents: &["seen after unattended upgrades"],
         needs: &[MODE, MODULES],
         caused_by: &[],
@@ -210,12 +210,7 @@ fn tree(facts: &Facts<'_>) -> Verdict {
         Err(gap) => return Err(gap),
     };
     let mut findings = Collector::default();
-    let missing = findings.read(not_there(facts));
-    // A node that has all that its mode needs works until something else is asked of it.
-    if facts.question == Question::Now && missing.as_ref().is_some_and(Vec::is_empty) {
-        return findings.verdict();
-    }
-    let missing = missing.unwrap_or_default();
+    let missing = findings.read(not_there(facts)).unwrap_or_default();
     let message = "the modules of the running kernel are no longer installed: none can be loaded until a reboot";
     let severity = if missing.is_empty() {
         Severity::Warning

@@ -110,7 +110,7 @@ impl fmt::Display for Obstacle {
             Self::SameNetwork {
                 link,
                 address,
-                others: SameNetworkAs::PodsOf(node),
+                others: SameNetworkAs::PodsOf { node, .. },
             } => write!(
                 f,
                 "{link}, a bridge inside the node, has {address}, of the network of the pods of node {node}, and the route to them leads by \
