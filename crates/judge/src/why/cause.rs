@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::endpoints::{Lack, Waits};
+use super::paths::PathTarget;
 use crate::check::{Fix, ServiceRef, Subject, Writer, obstacle_owner};
 use crate::diff::ChangeKind;
 use crate::verdict::{By, Client, Home, Obstacle, OddWay, Which};
@@ -443,7 +444,7 @@ pub(super) struct Failed {
     /// The client.
     pub(super) client: Client,
     /// The address.
-    pub(super) to: String,
+    pub(super) to: PathTarget,
     /// The share of them that fail, 0 to 1, if only some do.
     pub(super) share: Option<f64>,
 }
