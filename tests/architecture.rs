@@ -291,6 +291,8 @@ const PRINTED: &[&str] = &[
     "evidence.to_string()",
     "message",
     "proof.to_string()",
+    "question",
+    "question.to_string()",
     "sentence",
     "subject",
 ];
@@ -419,6 +421,7 @@ fn what_reads_a_text_for_people_again_is_found() {
         "let is_it = |of: &&Finding| of.evidence.iter().any(|proof| names_it(&proof.to_string()));",
         "match row.result.as_str() {\n\"answered\" => false,",
         "let at = of.message.parse::<u16>()",
+        "let is_open = question.starts_with(\"what \");",
     ] {
         assert_eq!(read_again(code).len(), 1, "{code}");
     }

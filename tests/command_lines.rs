@@ -192,7 +192,7 @@ fn list_of_words(rest: &str) -> Option<String> {
     let list = list.filter(|list| list.first().is_some_and(|word| word.contains('"')))?;
     let words = list.into_iter().map(|word| match word.split_once('"') {
         Some((_, literal)) => literal.split('"').next().unwrap_or_default().to_owned(),
-        None if word.starts_with("mode.") => "ipvs".to_owned(),
+        None if word.starts_with("mode.") || word.starts_with("configured.") => "ipvs".to_owned(),
         None if word.starts_with("class.") => "pod-to-cluster-ip".to_owned(),
         None => "demo/web".to_owned(),
     });

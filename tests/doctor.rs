@@ -410,3 +410,27 @@ async fn the_rules_that_serve_are_never_leftovers() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_planned_switch_has_one_exit_status() {
+    switches_have_one_status(&["faults-iptables", "fit-for-moves", "seed-iptables"]).await;
+}
+
+/// Fails if the doctor, the preflight and a dry run of the migration have different statuses.
+pub(crate) async fn switches_have_one_status(names: &[&str]) {
+    let mut wrong = Vec::new();
+    for name in names {
+        for mode in ["iptables", "ipvs", "nftables"] {
+            let doctor = kpx_on(name, &["doctor", "--to", mode]).await;
+            let preflight = kpx_on(name, &["preflight", "--to", mode]).await;
+            let dry_run = kpx_on(name, &["migrate", "--to", mode, "--dry-run"]).await;
+            let mut codes = vec![doctor.code, preflight.code];
+            let is_planned = !dry_run.out.contains("already runs") && dry_run.code < 4;
+            codes.extend(is_planned.then_some(dry_run.code));
+            if codes.iter().any(|code| *code != codes[0]) {
+                wrong.push(format!("{name} {mode}: {codes:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

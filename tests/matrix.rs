@@ -3,7 +3,7 @@
 use crate::support::{CHOSEN, every, recordings};
 use crate::{
     across, docs, doctor, hostile, migrate, nodes, pastes, proof, providers, redact, registry,
-    snapshot, verdict,
+    snapshot, trace, verdict,
 };
 
 #[test]
@@ -101,6 +101,26 @@ async fn every_page_fits_eighty_columns() {
 #[ignore = "takes minutes: make test-loops"]
 async fn every_output_has_the_same_counts() {
     doctor::voice::counts_agree(every()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn no_line_repeats_its_object() {
+    doctor::voice::objects_stand_once(every()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn a_planned_switch_has_one_exit_status() {
+    let every = every();
+    let names: Vec<&str> = every.iter().map(String::as_str).collect();
+    doctor::switches_have_one_status(&names).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn the_first_word_of_a_trace_is_the_fate_in_json() {
+    trace::first_words_are_fates(every()).await;
 }
 
 #[tokio::test]

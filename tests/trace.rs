@@ -19,7 +19,7 @@ use kpx_node::owner::Owners;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{HEALTHY, Ran, broken, kpx, kpx_on, recordings, root};
+use crate::support::{HEALTHY, Ran, broken, chosen, kpx, kpx_on, recordings, root};
 
 const MODES: [&str; 3] = ["iptables", "ipvs", "nftables"];
 
@@ -781,4 +781,41 @@ async fn a_mistyped_service_is_answered_with_similar_names() {
     }
     let ran = trace("seed-iptables", &["default/zzzzzzzz"]).await;
     assert!(!ran.err.contains("did you mean"), "{ran}");
+}
+
+#[tokio::test]
+async fn the_first_word_is_the_fate_in_json() {
+    first_words_are_fates(chosen()).await;
+}
+
+/// Fails if the first word of a trace is not the fate of its JSON, on which the exit status depends.
+pub(crate) async fn first_words_are_fates(names: Vec<String>) {
+    let (mut compared, mut mixed) = (0, 0);
+    for name in names {
+        let dir = root().join("testdata/nodes").join(&name);
+        let evidence = evidence::load(&dir, &[Item::Services]).unwrap();
+        let node = NodeSnapshot::new(&evidence);
+        for service in node.services().into_iter().flatten().take(12) {
+            let target = format!("{}/{}", service.metadata.namespace, service.metadata.name);
+            let [page, json] = [&["trace", &target][..], &["trace", &target, "-o", "json"]];
+            let (page, json) = (kpx_on(&name, page).await, kpx_on(&name, json).await);
+            let Ok(report) = serde_json::from_str::<Value>(&json.out) else {
+                continue;
+            };
+            let fate = report["fate"].as_str().unwrap();
+            let word = page.out.split(": ").next().unwrap();
+            let word = word.lines().last().unwrap().to_lowercase();
+            assert_eq!(word, fate, "{name} {target}: {page}");
+            let status = match fate {
+                "works" => 0,
+                "unknown" => 3,
+                _ => 1,
+            };
+            assert_eq!([page.code, json.code], [status; 2], "{name} {target}");
+            compared += 1;
+            let sources = report["sources"].as_array().into_iter().flatten();
+            mixed += usize::from(sources.into_iter().any(|source| source["fate"] != fate));
+        }
+    }
+    assert!(compared > 20 && mixed > 2, "{compared}, {mixed}");
 }

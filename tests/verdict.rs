@@ -184,6 +184,22 @@ const UNEXPLAINED: &[(&str, &str)] = &[
         "the endpoint is no pod of the node or its route is wrong as well",
     ),
     (
+        "faults-setup ",
+        "the rules are not in the recording, so none are simulated; certain is that the Services have no endpoints",
+    ),
+    (
+        "fallback-no-ipvs-modules edge/web-remote-only",
+        "kube-proxy does not run, and the Service has no endpoint for the client as well",
+    ),
+    (
+        "fallback-no-ipvs-modules shop/agent-remote",
+        "kube-proxy does not run, and the Service has no endpoint for the client as well",
+    ),
+    (
+        "fallback-no-ipvs-modules shop/empty",
+        "kube-proxy does not run, and the Service has no endpoint for the client as well",
+    ),
+    (
         "ipv4-flushed-checks-pass kube-system/kube-dns",
         "all rules are gone, and a pod of the Service fails in another way as well",
     ),

@@ -133,7 +133,13 @@ async fn an_endpoint_that_kube_proxy_serves_itself_is_named() {
             slice["ports"][0]["port"] = json!(30080);
         })
     };
-    let rules = |text: &str| text.replace("10.0.2.15:9100", "10.0.2.15:30080");
+    // kube-proxy names the chains after the endpoints.
+    let rules = |text: &str| {
+        let text = text.replace("10.0.2.15:9100", "10.0.2.15:30080");
+        let text = text.replace("10.0.2.16:9100", "10.0.2.16:30080");
+        let text = text.replace("KUBE-SEP-NEDO644CK2IJFYR4", "KUBE-SEP-DRSRKCGXKMZDVJ5G");
+        text.replace("KUBE-SEP-ORUYMF4JS22RS25Q", "KUBE-SEP-556MK62STSIJQM6M")
+    };
     let changes = [(SLICES, node_port as fn(&str) -> String), (RULES, rules)];
     let cause = cause_beside_a_pod(&changes, "shop/hostnet").await;
     assert_eq!(

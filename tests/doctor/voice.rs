@@ -265,3 +265,31 @@ async fn the_path_to_the_api_server_is_unknown_without_rules() {
     assert_eq!(ran.code, 3, "{ran}");
     assert!(ran.out.starts_with("unknown AP12"), "{ran}");
 }
+
+#[tokio::test]
+async fn no_line_repeats_its_object() {
+    let names = ["cn12-flannel-left", "faults-tools", "kp21-refused-rules"];
+    objects_stand_once(names.map(str::to_owned).to_vec()).await;
+}
+
+/// Fails if the line of a finding has its object twice: before the message, and in it.
+pub(crate) async fn objects_stand_once(names: Vec<String>) {
+    let (mut found, mut named) = (0, 0);
+    for name in names {
+        let report = report(&name).await;
+        let ran = kpx_once_on(&name, &["doctor", "-o", "short"]).await;
+        for finding in report["findings"].as_array().unwrap() {
+            let [subject, message] =
+                ["subject", "message"].map(|key| finding[key].as_str().unwrap());
+            let mut words = message.split([' ', ',', ';', '\'', '(', ')']);
+            let is_word = words.any(|word| word.trim_end_matches(['.', ':']) == subject);
+            found += 1;
+            if is_word || message.starts_with(&format!("{subject} ")) {
+                named += 1;
+                let twice = format!("{subject}: {message}");
+                assert!(!ran.out.contains(&twice), "{name}: {twice}");
+            }
+        }
+    }
+    assert!(named > 3 && found > named, "{named} of {found}");
+}

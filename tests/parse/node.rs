@@ -5,7 +5,9 @@ use std::fs;
 use kpx_node::evidence::{Evidence, Gap, ITEMS, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::modules::Standing;
-use kpx_node::node::{conntrack, ipvs_connections, links, modules, routes, sockets};
+use kpx_node::node::{
+    IptablesBackend, NodeSnapshot, conntrack, ipvs_connections, links, modules, routes, sockets,
+};
 
 use crate::support::{recorded, recordings, root};
 
@@ -267,4 +269,45 @@ fn a_module_is_loaded_built_in_loadable_blocked_or_missing() {
         modules.persisted.unwrap()["ip_vs"],
         "/etc/modules-load.d/k.conf"
     );
+}
+
+#[test]
+fn an_empty_listing_is_unknown_if_nft_lists_rules_of_iptables() {
+    let table = |chain: &str, rule: &str| {
+        let base = r#""type": "nat", "hook": "prerouting", "prio": -100, "policy": "accept""#;
+        format!(
+            r#"{{"nftables": [
+                {{"table": {{"family": "ip", "name": "nat", "handle": 1}}}},
+                {{"chain": {{"family": "ip", "table": "nat", "name": "{chain}", "handle": 1, {base}}}}}
+                {rule}
+            ]}}"#
+        )
+    };
+    let rule = |chain: &str| {
+        format!(
+            r#", {{"rule": {{"family": "ip", "table": "nat", "chain": "{chain}", "handle": 2, "expr": [{{"accept": null}}]}}}}"#
+        )
+    };
+    for (nft, is_known) in [
+        (table("PREROUTING", &rule("PREROUTING")), false),
+        (table("PREROUTING", ""), true),
+        (table("prerouting", &rule("prerouting")), true),
+        (table("KUBE-SERVICES", ""), false),
+    ] {
+        let mut evidence = Evidence::default();
+        evidence.insert(Item::Iptables4, Ok(String::new()));
+        evidence.insert(Item::Nft, Ok(nft.clone()));
+        let node = NodeSnapshot::new(&evidence);
+        assert_eq!(
+            node.saved(IptablesBackend::InUse, Family::V4).is_ok(),
+            is_known,
+            "{nft}"
+        );
+        evidence.insert(Item::IptablesNft4, Ok("*nat\nCOMMIT\n".to_owned()));
+        let node = NodeSnapshot::new(&evidence);
+        assert!(
+            node.saved(IptablesBackend::InUse, Family::V4).is_ok(),
+            "{nft}"
+        );
+    }
 }

@@ -70,7 +70,7 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
             ));
         }
         for path in &answer.paths {
-            let key = (path.target(), path.from.clone(), name.clone());
+            let key = (path.target().to_string(), path.from.clone(), name.clone());
             wrong.extend(say(&mut said, &key, path.fate.name(), "why"));
             wrong.extend(say(&mut designs, &key, design(path.by_design), "why"));
             targets.insert((path.to, path.protocol.to_string()), name.clone());

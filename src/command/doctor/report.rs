@@ -242,12 +242,11 @@ impl DoctorReport {
         self.reach.command(&Advice::kpx(words))
     }
 
-    /// Returns whether connections to any Service fail, or are worse in the mode of a planned switch.
+    /// Returns whether connections to any Service fail. Those that are worse in the mode of a planned switch are findings of MX12,
+    /// which says whether they block it.
     fn has_failing(&self) -> bool {
         let services = self.head.services.as_ref();
-        let outlook = self.head.outlook.as_ref();
         services.is_some_and(|tally| !tally.failing.is_empty())
-            || outlook.is_some_and(|outlook| !outlook.worse.is_empty())
     }
 
     /// Returns the Services whose connections fail and that no finding names: their findings are ignored, or their checks did

@@ -11,7 +11,7 @@ use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
 use crate::report::CLEAN;
-use kpx_judge::check::Severity;
+use kpx_judge::check::{self, Severity};
 use kpx_judge::diff;
 use kpx_node::backend::ipvs::model::Key;
 use kpx_node::backend::nftables::expect::TABLE;
@@ -63,7 +63,10 @@ pub(super) async fn run(session: &Session, io: &mut Io<'_>) -> Result<u8, Failur
     };
     let errors = report.findings.iter();
     let errors = errors.filter(|error| error.severity == Severity::Error);
-    let errors = errors.map(|error| format!("{} {}: {}", error.id, error.subject, error.message));
+    let errors = errors.map(|error| {
+        let stated = check::stated(&error.subject, &error.message);
+        format!("{} {stated}", error.id)
+    });
     reading.errors = errors.collect();
     let node = session.node(&case.evidence).called(case.name.as_deref());
     reading.modes(&node);

@@ -9,6 +9,7 @@ mod onward;
 mod steps;
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
@@ -41,10 +42,10 @@ pub(crate) struct TraceReport {
     pub assumed: bool,
     /// The Service port behind the target.
     pub service: Option<ServiceRow>,
-    /// The first source's trace, with the fate of all.
+    /// The first source's trace, with the fate of the connections to all ports from all sources.
     #[serde(flatten)]
     pub first: SourceTrace,
-    /// Every source's trace; empty when there is one.
+    /// Every source's trace; empty when there is one, and no further port.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceTrace>,
     /// The traces to the further ports of a Service, if the target names no port.
@@ -403,6 +404,16 @@ pub(crate) fn row(hop: &Hop, owners: &Owners) -> HopRow {
 }
 
 impl TraceReport {
+    /// Adds the traces to further ports, and what happens to the connections to all.
+    pub(crate) fn add_ports(&mut self, ports: impl IntoIterator<Item = Self>) {
+        if self.sources.is_empty() {
+            self.sources.push(self.first.clone());
+        }
+        self.ports.extend(ports);
+        let ports = self.ports.iter().map(|port| port.first.fate);
+        self.first.fate = Fate::of_all(iter::once(self.first.fate).chain(ports));
+    }
+
     /// Returns the notes of all sources, without duplicates.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
@@ -429,9 +440,6 @@ impl Report for TraceReport {
             Some(Agreement::NotSeen) => return UNKNOWN,
             Some(Agreement::Agrees | Agreement::Unpredicted) | None => {}
         }
-        let all = std::iter::once(self).chain(&self.ports);
-        fate::exit(Fate::of_all(
-            all.flat_map(human::all).map(|trace| trace.fate),
-        ))
+        fate::exit(self.first.fate)
     }
 }

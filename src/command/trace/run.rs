@@ -122,7 +122,7 @@ async fn each_port(
     let mut first = reports
         .next()
         .ok_or_else(|| eyre!("the Service has no ports"))?;
-    first.ports = reports.collect();
+    first.add_ports(reports);
     Ok(first)
 }
 
@@ -149,6 +149,7 @@ pub(super) async fn trace_on(
         && report.ports.is_empty()
     {
         let evidence = session.gather(&[Item::Services]).await?;
+        let mut others = Vec::new();
         for address in other_addresses(&session.node(&evidence), &target) {
             let args = TraceArgs {
                 target: address,
@@ -156,8 +157,11 @@ pub(super) async fn trace_on(
             };
             let other = Box::pin(trace_here(session, &args, None)).await?;
             if other.first.fate != report.first.fate {
-                report.ports.push(other);
+                others.push(other);
             }
+        }
+        if !others.is_empty() {
+            report.add_ports(others);
         }
     }
     Ok(report)

@@ -12,7 +12,7 @@ use crate::report::picture::{self, Caption, Foot};
 use crate::report::probe::ProbeRow;
 use crate::view::did_you_mean::meant;
 use crate::view::picture::Picture;
-use kpx_judge::check::{Fix, on};
+use kpx_judge::check::{self, Fix, on};
 use kpx_judge::verdict::Client;
 use kpx_judge::why::{Answer, Degree, EndpointRow, Path};
 use kpx_node::net::Proto;
@@ -95,10 +95,8 @@ impl Report for WhyReport {
             let because = finding
                 .because
                 .map_or_else(String::new, |id| format!(" (because of {id})"));
-            let text = format!(
-                "{severity} {} {}: {}{because}",
-                finding.id, finding.subject, finding.message
-            );
+            let stated = check::stated(&finding.subject, &finding.message);
+            let text = format!("{severity} {} {stated}{because}", finding.id);
             lines.push(("check: ", text));
         }
         for text in &answer.unknown {
@@ -200,7 +198,7 @@ fn paths(page: &mut Page, paths: &[Path]) {
     let rows: Vec<Vec<String>> = targets
         .iter()
         .map(|target| {
-            let mut row = vec![target.target(), target.kind.name().to_owned()];
+            let mut row = vec![target.target().to_string(), target.kind.name().to_owned()];
             row.extend(columns.clone().map(|(client, _)| {
                 let of = paths.iter().filter(|path| {
                     path.client == client

@@ -77,6 +77,9 @@ pub(crate) struct Row {
     pub shown_by: Vec<String>,
     /// Whether a trace confirms both fates. If not, that is a bug in kpx.
     pub confirmed: bool,
+    /// The conditions that decide whether the fates differ.
+    #[serde(skip)]
+    pub conditions: Vec<String>,
 }
 
 /// A packet as it is sent.

@@ -57,22 +57,6 @@ impl Row {
         format!("{}{services}: from {}", self.target, listed(&from))
     }
 
-    /// Returns the conditions that decide whether the fates differ.
-    fn conditions(&self) -> Vec<&str> {
-        let ways = self.should.ways.iter();
-        let always: Vec<&String> = ways.flat_map(|way| &way.when).collect();
-        let mut all: Vec<&str> = Vec::new();
-        for of in self.is.ways.iter().flat_map(|way| &way.when) {
-            let question = of
-                .rsplit_once(": ")
-                .map_or(of.as_str(), |(question, _)| question);
-            if !always.contains(&of) && !all.contains(&question) {
-                all.push(question);
-            }
-        }
-        all
-    }
-
     /// Adds rows; `labels` are for the two fates.
     fn page(page: &mut Page, rows: &[Self], labels: [&str; 2]) {
         let all = page.style().verbose > 0 || page.style().wide;
@@ -85,7 +69,7 @@ impl Row {
                 page.hang(&format!("  {label:<6} "), "         ", fate.shown());
             }
             if row.harm == Harm::Unsure {
-                let conditions = row.conditions().join("; ");
+                let conditions = row.conditions.join("; ");
                 page.hang("  if     ", "         ", &conditions);
             }
             if let Some(uses) = row.uses {

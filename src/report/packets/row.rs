@@ -69,8 +69,22 @@ impl Row {
             },
             shown_by,
             confirmed: proved.confirmed,
+            conditions: conditions(&fates[0], &fates[1]),
         }
     }
+}
+
+/// Returns the conditions that decide whether `is` differs from `should`.
+fn conditions(is: &Fate, should: &Fate) -> Vec<String> {
+    let mut all = Vec::new();
+    for when in is.ways.iter().flat_map(|way| &way.when) {
+        let condition = when.condition();
+        let is_common = should.ways.iter().any(|way| way.when.contains(when));
+        if !is_common && !all.contains(&condition) {
+            all.push(condition);
+        }
+    }
+    all
 }
 
 impl FateRow {

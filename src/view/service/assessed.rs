@@ -255,7 +255,7 @@ impl Traced {
 impl End {
     fn of(path: &Path) -> Self {
         Self {
-            to: vec![path.target()],
+            to: vec![path.target().to_string()],
             fate: path.fate,
             backends: path.backends.clone(),
             reason: path.reason.clone(),

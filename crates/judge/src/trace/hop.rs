@@ -284,8 +284,8 @@ pub enum Question {
     Order(String),
     /// Whether a limit on rates or numbers of connections is exceeded.
     Rate {
-        /// The condition, as text.
-        text: String,
+        /// The limit, in words.
+        limit: String,
         /// Whether the condition holds if the limit is exceeded.
         over: bool,
         /// How many packets it lets through, if it is one of rates.
@@ -293,6 +293,8 @@ pub enum Question {
     },
     /// Whether an IP set that was not read has the packet, as text.
     UnreadSet(String),
+    /// A value that is not known, as a question: `what the source port is`.
+    Value(String),
     /// Any other condition, as text.
     Other(String),
 }
@@ -392,21 +394,18 @@ pub enum Assumption {
 }
 
 impl Question {
-    /// Returns the condition in full: `whether …`.
+    /// Returns the question in full: `whether …`, or that of a value.
     pub(crate) fn text(&self) -> String {
-        let (Self::RouteBack { text, .. }
-        | Self::Order(text)
-        | Self::Rate { text, .. }
-        | Self::UnreadSet(text)
-        | Self::Other(text)) = self;
-        text.clone()
+        match self {
+            Self::Value(text) => text.clone(),
+            condition => format!("whether {condition}"),
+        }
     }
 
-    /// Returns whether the rate limit `what` lets a rule match: while it is exceeded if it is a limit `over`, else until then.
+    /// Returns the question whether the rate limit `what` lets a rule match: while it is exceeded if it is a limit `over`, else until then.
     pub(crate) fn rate(what: &str, over: bool) -> Self {
-        let state = if over { "is exceeded" } else { "has room" };
         Self::Rate {
-            text: format!("whether {what} {state}"),
+            limit: what.to_owned(),
             over,
             pace: Pace::of(what),
         }
@@ -422,6 +421,14 @@ impl Question {
 }
 
 impl Assumption {
+    /// Returns the condition, without its answer.
+    pub fn condition(&self) -> String {
+        match self {
+            Self::Answer { question, .. } => question.to_string(),
+            assumed => assumed.to_string(),
+        }
+    }
+
     /// Returns whether it is about an IP set that was not read.
     pub(crate) const fn is_of_unread_set(&self) -> bool {
         matches!(
@@ -441,16 +448,13 @@ impl Assumption {
     /// Returns the limit that is exceeded, in words, and how many packets it lets through, if it is one of rates.
     pub(crate) fn exceeded(&self) -> Option<(&str, Option<Pace>)> {
         let Self::Answer {
-            question: Question::Rate { text, over, pace },
+            question: Question::Rate { limit, over, pace },
             holds,
         } = self
         else {
             return None;
         };
-        let limit = text.strip_prefix("whether ").unwrap_or(text);
-        let ends = [" is exceeded", " has room"];
-        let limit = ends.into_iter().find_map(|end| limit.strip_suffix(end));
-        (holds == over).then_some((limit.unwrap_or(text), *pace))
+        (holds == over).then_some((limit.as_str(), *pace))
     }
 
     /// Returns whether the packet would have come in by another link than that of its return route. The walk puts packets where
@@ -471,12 +475,17 @@ impl Assumption {
 
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::RouteBack { text, .. }
-        | Self::Order(text)
-        | Self::Rate { text, .. }
-        | Self::UnreadSet(text)
-        | Self::Other(text)) = self;
-        f.write_str(text.strip_prefix("whether ").unwrap_or(text))
+        match self {
+            Self::Rate { limit, over, .. } => {
+                let state = if *over { "is exceeded" } else { "has room" };
+                write!(f, "{limit} {state}")
+            }
+            Self::RouteBack { text, .. }
+            | Self::Order(text)
+            | Self::UnreadSet(text)
+            | Self::Value(text)
+            | Self::Other(text) => f.write_str(text),
+        }
     }
 }
 

@@ -642,8 +642,14 @@ impl Likelihood {
         }
     }
 
+    /// Returns the likelihood of a condition, as text, that is not known.
     pub(crate) fn unknown(what: impl Into<String>) -> Self {
         Self::undecided(Question::Other(what.into()))
+    }
+
+    /// Returns the likelihood of a condition on a value that is not known: `what the source port is`.
+    pub(crate) fn of_unknown(value: impl Into<String>) -> Self {
+        Self::undecided(Question::Value(value.into()))
     }
 
     pub(crate) fn undecided(question: Question) -> Self {

@@ -120,7 +120,7 @@ impl<'w, 'a> Nat<'w, 'a> {
             let names: Vec<String> = rivals().map(|(_, other)| other.stage.name()).collect();
             others.push(Order {
                 question: format!(
-                    "whether the kernel runs {} before {}: all have priority {}, and it runs the one first that was \
+                    "the kernel runs {} before {}: all have priority {}, and it runs the one first that was \
                      registered last",
                     of.stage.name(),
                     super::mismatch::listed(&names),

@@ -305,10 +305,8 @@ impl Judge<'_> {
                 let Does::Other(words) = &filter.does else {
                     return None;
                 };
-                let name = filter
-                    .program
-                    .as_deref()
-                    .filter(|name| !name.starts_with("with id "));
+                let program = filter.program.as_ref();
+                let name = program.and_then(|program| program.name.as_deref());
                 Some((whose(name)?, format!("{words} on {link}")))
             })
         };

@@ -262,11 +262,15 @@ impl Verdict {
         Some(format!("{first}{when}"))
     }
 
-    /// Returns the faults without duplicates; the fault of the most packets comes first.
+    /// Returns the faults without duplicates, the worst first; gaps are in the order of their items.
     pub fn faults(&self) -> Vec<&Fault> {
         let mut faults: Vec<&Fault> = Vec::new();
         let mut ways: Vec<&Way> = self.ways.iter().collect();
-        ways.sort_by_key(|way| std::cmp::Reverse(way.fate()));
+        let item = |way: &Way| match &way.fault {
+            Some(Fault::Unknown(Missing::Gap { gap, .. })) => gap.item(),
+            _ => None,
+        };
+        ways.sort_by_key(|way| (std::cmp::Reverse(way.fate()), item(way)));
         let of_ways = ways.into_iter().filter_map(|way| way.fault.as_ref());
         for fault in of_ways.chain(&self.beside) {
             if !faults.contains(&fault) {
@@ -300,17 +304,11 @@ pub const fn is_decided(when: &Assumption) -> bool {
 /// Returns the condition of an end of packets, as text after it: `, if …`.
 pub fn conditions(when: &[Assumption]) -> String {
     let all = when.iter().filter_map(|when| match when {
-        Assumption::Answer { question, holds } => {
-            let question = question.to_string();
-            let is_open = ["what ", "which "]
-                .iter()
-                .any(|word| question.starts_with(word));
-            Some(match (is_open, holds) {
-                (true, _) => format!("depending on {question}"),
-                (false, true) => format!("if {question}"),
-                (false, false) => format!("unless {question}"),
-            })
-        }
+        Assumption::Answer { question, holds } => Some(match (question, holds) {
+            (Condition::Value(value), _) => format!("depending on {value}"),
+            (_, true) => format!("if {question}"),
+            (_, false) => format!("unless {question}"),
+        }),
         Assumption::Address { .. } | Assumption::Port { .. } | Assumption::Unseen { .. } => None,
     });
     let all: Vec<String> = all.collect();

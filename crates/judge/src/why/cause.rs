@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::endpoints::{Lack, Waits};
+use super::paths::PathTarget;
 use crate::check::{Fix, ServiceRef, Subject, Writer, obstacle_owner};
 use crate::diff::ChangeKind;
 use crate::verdict::{By, Client, Home, Obstacle, OddWay, Which};
@@ -443,7 +444,7 @@ pub(super) struct Failed {
     /// The client.
     pub(super) client: Client,
     /// The address.
-    pub(super) to: String,
+    pub(super) to: PathTarget,
     /// If only some of them fail, their share, if that is known.
     pub(super) share: Option<Option<String>>,
 }

@@ -309,8 +309,9 @@ impl Look<'_> {
                 if !at.from.contains(&path.client) {
                     at.from.push(path.client);
                 }
-                if !at.to.contains(&path.target()) {
-                    at.to.push(path.target());
+                let to = path.target().to_string();
+                if !at.to.contains(&to) {
+                    at.to.push(to);
                 }
             }
             let broken = Broken::new(Cause::Idle(idle), Degree::Suspect, at);

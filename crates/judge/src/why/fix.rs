@@ -8,6 +8,7 @@ use crate::check::{
     route_fix, rule_fix, way_there_fix,
 };
 use crate::verdict::Client;
+use kpx_node::net::Proto;
 use kpx_node::owner::Role;
 use kpx_node::words::listed;
 
@@ -312,25 +313,20 @@ impl Cause {
 
 /// Returns the arguments of the command that traces the first connections that fail.
 fn trace_of(at: &At) -> Vec<String> {
-    let (to, protocol) = at
-        .failed
-        .first()
-        .map_or((at.subject.as_str(), ""), |failed| {
-            failed.to.split_once('/').unwrap_or((&failed.to, ""))
-        });
-    let source = at.failed.first().map(|failed| failed.client);
-    let source = match source {
+    let first = at.failed.first();
+    let to = first.map_or_else(|| at.subject.clone(), |failed| failed.to.at.to_string());
+    let source = match first.map(|failed| failed.client) {
         Some(Client::Host) => &["--source", "host"][..],
         Some(Client::Outside) => &["--source", "outside"],
         _ => &[],
     };
-    let protocol = match protocol {
-        "" | "tcp" => Vec::new(),
-        other => vec!["--protocol", other],
+    let protocol = match first.map(|failed| failed.to.protocol) {
+        None | Some(Proto::Tcp) => Vec::new(),
+        Some(other) => vec!["--protocol".to_owned(), other.to_string()],
     };
-    let words = ["trace", to].into_iter().chain(protocol);
-    let words = words.chain(source.iter().copied()).chain(["-o", "wide"]);
-    words.map(str::to_owned).collect()
+    let rest = source.iter().copied().chain(["-o", "wide"]);
+    let words = ["trace".to_owned(), to].into_iter().chain(protocol);
+    words.chain(rest.map(str::to_owned)).collect()
 }
 
 fn edit(text: &'static str, service: &ServiceRef) -> Fix {

@@ -28,17 +28,22 @@ impl Look<'_> {
         }
         for family in &self.families {
             // A certain failure follows from data that was read.
-            let unread = self.judge.unread(*family).map(ToString::to_string);
-            let lacking = unread.filter(|unread| {
-                let mut named = answer.unknown.iter();
-                !named.any(|line| line.ends_with(unread.as_str()))
-            });
-            answer.unknown.extend(lacking);
+            let unread = self.judge.unread(*family);
+            let lacking =
+                unread.filter(|unread| !answer.paths.iter().any(|path| names(path, unread)));
+            answer.unknown.extend(lacking.map(ToString::to_string));
         }
         if let Err(gap) = self.node.conntrack() {
             answer.unknown.push(format!("tracked connections: {gap}"));
         }
     }
+}
+
+/// Returns whether `missing` is why the fate of connections of `path` is unknown.
+fn names(path: &Path, missing: &Missing) -> bool {
+    let mut faults = path.cell.verdict.faults().into_iter();
+    matches!(path.fate, Fate::Unknown | Fate::Partly)
+        && faults.any(|fault| matches!(fault, Fault::Unknown(of) if of == missing))
 }
 
 /// Returns the condition under which the connections of `path` fail, if it is the order of nat chains, or routes beyond the
@@ -67,9 +72,9 @@ pub(super) fn open(path: &Path) -> Option<String> {
     let whens = path.cell.outcomes.iter().flat_map(|outcome| &outcome.when);
     let mut orders = whens.filter_map(|when| match when {
         trace::Assumption::Answer {
-            question: trace::Question::Order(text),
+            question: question @ trace::Question::Order(_),
             ..
-        } => Some(text.clone()),
+        } => Some(question.text()),
         _ => None,
     });
     orders.next().filter(|_| path.failing > 0.0)
@@ -111,7 +116,7 @@ pub(super) fn unknown_ends(answer: &mut Answer) {
                 reasons.push((reason, Vec::new()));
                 reasons.len() - 1
             });
-            let of = (path.client, path.target());
+            let of = (path.client, path.target().to_string());
             if !reasons[at].1.contains(&of) {
                 reasons[at].1.push(of);
             }

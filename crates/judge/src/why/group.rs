@@ -2,6 +2,7 @@
 
 use super::blame::Blame;
 use super::cause::{Cause, Degree, Failed};
+use super::paths::PathTarget;
 use crate::verdict::Client;
 use kpx_node::evidence::Time;
 
@@ -12,7 +13,7 @@ pub(super) struct Blamed {
     pub(super) share: Option<Option<String>>,
     pub(super) by_design: bool,
     pub(super) client: Option<Client>,
-    pub(super) to: Option<String>,
+    pub(super) to: Option<PathTarget>,
     /// The condition under which it breaks anything: `whether …`.
     pub(super) open: Option<String>,
     pub(super) blame: Blame,
@@ -91,7 +92,7 @@ pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
         }
         group.degree = group.degree.min(degree);
         add(&mut group.ports, Some(of.port));
-        if let (Some(client), Some(to)) = (of.client, of.to.clone()) {
+        if let (Some(client), Some(to)) = (of.client, of.to) {
             group.failed.push(Failed {
                 client,
                 to,
@@ -99,7 +100,7 @@ pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
             });
         }
         add(&mut group.from, of.client);
-        add(&mut group.to, of.to);
+        add(&mut group.to, of.to.map(|to| to.to_string()));
     }
     groups
 }

@@ -110,15 +110,15 @@ impl Look<'_> {
         let candidates = self.candidates(service, target.port, cell);
         let left: Vec<(&Candidate, Vec<Fault>)> = candidates
             .iter()
-            .map(|candidate| {
+            .filter_map(|candidate| {
                 let repairs: Vec<&Repair> = candidate.repairs.iter().collect();
-                (
-                    candidate,
-                    failing(&self.judged(target.port, cell, &repairs)),
-                )
-            })
-            .filter(|(_, left)| {
-                left.len() < faults.len() && left.iter().all(|of| faults.contains(of))
+                let repaired = self.judged(target.port, cell, &repairs);
+                let left = failing(&repaired);
+                // Packets that fail in another way instead are not repaired.
+                let is_better = repaired.verdict.failing() < cell.verdict.failing()
+                    && left.len() < faults.len()
+                    && left.iter().all(|of| faults.contains(of));
+                is_better.then_some((candidate, left))
             })
             .collect();
         if left.is_empty() {

@@ -1,5 +1,6 @@
 //! Connections to every address of a Service port, from every kind of client, for reports.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use serde::Serialize;
@@ -86,8 +87,24 @@ impl Path {
     }
 
     /// Returns the address with its protocol: `10.96.0.10:53/udp`.
-    pub fn target(&self) -> String {
-        format!("{}/{}", self.to, self.protocol)
+    pub fn target(&self) -> PathTarget {
+        PathTarget {
+            at: self.to,
+            protocol: self.protocol,
+        }
+    }
+}
+
+/// The address that connections of a path are made to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PathTarget {
+    pub(super) at: SocketAddr,
+    pub(super) protocol: Proto,
+}
+
+impl fmt::Display for PathTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.at, self.protocol)
     }
 }
 

@@ -496,7 +496,7 @@ fn fails(at: &At) -> String {
 /// Returns from which clients, and to which addresses: ` from pods (10.96.0.10:53/udp)`.
 fn where_from(failed: &[&Failed]) -> String {
     let from: Vec<Client> = failed.iter().map(|failed| failed.client).collect();
-    let mut to: Vec<String> = failed.iter().map(|failed| failed.to.clone()).collect();
+    let mut to: Vec<String> = failed.iter().map(|failed| failed.to.to_string()).collect();
     to.sort_unstable();
     to.dedup();
     format!("{} ({})", client_names(&from), listed(&to))

@@ -228,14 +228,10 @@ impl Seen {
                     Side::Egress => "egress",
                 };
                 let (link, way) = (link.clone(), format!("tc {side}"));
-                let words = of.program.as_deref().unwrap_or_default();
-                let id = words.rsplit("id ").next();
-                let id = id.and_then(|text| text.trim_end_matches(')').parse().ok());
-                let name = words
-                    .split(' ')
-                    .next()
-                    .filter(|_| !words.starts_with("with id "));
-                let name = name.map(str::to_owned);
+                let (name, id) = match &of.program {
+                    Some(program) => (program.name.clone(), program.id),
+                    None => (None, None),
+                };
                 let name = name.or_else(|| name_of(u32::try_from(id?).ok()?));
                 add(name, id, Hook::Link { link, way });
             }

@@ -609,17 +609,25 @@ impl<'a> NodeSnapshot<'a> {
         }
     }
 
-    /// Returns an error if nft lists chains of Kubernetes in tables of iptables, of which no item has the rules.
+    /// Returns an error if nft lists chains of Kubernetes, or rules, in tables of iptables, of which no item has the rules.
     fn is_empty(&self, family: Family) -> Result<(), Gap> {
         let other = self.evidence.text(IptablesBackend::Nft.item(family));
         let Ok(rules) = self.nft() else {
             return Ok(());
         };
-        // Chains of mode nftables are in tables of their own, with names in small letters.
+        // Chains of mode nftables, and most chains that nft itself makes, have names in small letters.
         let tables = rules.tables.iter();
         let tables = tables.filter(|table| table.family == family.nft_name());
-        let mut chains = tables.flat_map(|table| &table.chains);
-        match chains.find(|chain| chain.name.starts_with("KUBE-")) {
+        let mut chains = tables.flat_map(|table| {
+            let has_rules = table.chains.iter().any(|chain| !chain.rules.is_empty());
+            let chains = table.chains.iter();
+            chains.filter(move |chain| {
+                let is_of_iptables =
+                    chain.base.is_some() && chain.name == chain.name.to_ascii_uppercase();
+                chain.name.starts_with("KUBE-") || has_rules && is_of_iptables
+            })
+        });
+        match chains.next() {
             Some(chain) if other.is_err() => {
                 let why = format!(
                     "it is empty, but nft lists chain {}; record iptables-nft-save",

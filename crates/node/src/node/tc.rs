@@ -81,6 +81,26 @@ pub enum Loss {
     Some,
 }
 
+/// The program of a filter.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FilterProgram {
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Its number, if known.
+    pub id: Option<u64>,
+}
+
+impl fmt::Display for FilterProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.name, self.id) {
+            (Some(name), Some(id)) => write!(f, "{name} (id {id})"),
+            (Some(name), None) => f.write_str(name),
+            (None, Some(id)) => write!(f, "with id {id}"),
+            (None, None) => f.write_str("without a name"),
+        }
+    }
+}
+
 /// A filter.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Filter {
@@ -94,8 +114,8 @@ pub struct Filter {
     pub pref: u32,
     /// `bpf`, `flower`, `matchall`, `u32`, …
     pub kind: String,
-    /// The name of a program, if it has one, and its number.
-    pub program: Option<String>,
+    /// The program that it runs, if it has a name or a number.
+    pub program: Option<FilterProgram>,
     /// The packets that it matches.
     pub keys: Keys,
     /// Its effect on packets.
@@ -336,15 +356,14 @@ fn class(options: &Map<String, Value>) -> Option<String> {
     class.map(str::to_owned)
 }
 
-fn program(options: &Map<String, Value>) -> Option<String> {
+fn program(options: &Map<String, Value>) -> Option<FilterProgram> {
     let prog = options.get("prog").and_then(Value::as_object);
     let name = text(options, "bpf_name").or_else(|| text(prog?, "name"));
     let id = prog.and_then(|prog| prog.get("id")?.as_u64());
-    match (name, id) {
-        (Some(name), Some(id)) => Some(format!("{name} (id {id})")),
-        (Some(name), None) => Some(name.to_owned()),
-        (None, id) => id.map(|id| format!("with id {id}")),
-    }
+    (name.is_some() || id.is_some()).then(|| FilterProgram {
+        name: name.map(str::to_owned),
+        id,
+    })
 }
 
 fn keys(kind: &str, options: &Map<String, Value>) -> Keys {

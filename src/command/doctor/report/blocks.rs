@@ -86,11 +86,11 @@ impl<'r> Block<'r> {
         };
         let name = self.severity().name().to_uppercase();
         let title = page.paint(first.tone(), &format!("{name} {id}"));
-        let text = format!("{}: {}", first.subject, first.message);
+        let subject = check::lead(&first.subject, &first.message);
         page.brief(
             (&format!("{margin}{title}  "), &format!("{margin}  ")),
-            &text,
-            first.subject.len() + ": ".len(),
+            &format!("{subject}{}", first.message),
+            subject.len(),
             most,
         );
         let all = self.groups.iter().flatten();
@@ -98,7 +98,7 @@ impl<'r> Block<'r> {
         let error = consequences.find(|finding| finding.severity == Severity::Error);
         if let Some(of) = error.filter(|_| most >= ROOMY) {
             let start = format!("{margin}{}", lead(0, "so"));
-            let subject = format!("{} {}: ", of.id, of.subject);
+            let subject = format!("{} {}", of.id, check::lead(&of.subject, &of.message));
             let below = " ".repeat(start.len());
             page.brief(
                 (&start, &below),
@@ -171,8 +171,10 @@ impl<'r> Block<'r> {
 
 /// Returns the first `few` objects of a group, and how many more there are.
 fn subjects(group: &[&Problem], few: usize) -> String {
-    let shown: Vec<&str> = group.iter().take(few).map(|f| f.subject.as_str()).collect();
-    match group.len().saturating_sub(few) {
+    let mut all: Vec<&str> = group.iter().map(|f| f.subject.as_str()).collect();
+    all.dedup();
+    let shown = &all[..few.min(all.len())];
+    match all.len() - shown.len() {
         0 => shown.join(", "),
         more => format!("{}, and {more} more", shown.join(", ")),
     }
@@ -189,10 +191,7 @@ fn problem(group: &[&Problem], page: &mut Page) {
     }
     page.line(&page.paint(first.tone(), &title));
     let few = if all { group.len() } else { FEW };
-    page.para(
-        "  ",
-        &format!("{}: {}", subjects(group, few), first.message),
-    );
+    page.para("  ", &check::stated(&subjects(group, few), &first.message));
 
     let evidence: Vec<_> = group.iter().flat_map(|f| &f.evidence).collect();
     let few = if all || evidence.len() == FEW + 1 {
@@ -208,10 +207,8 @@ fn problem(group: &[&Problem], page: &mut Page) {
         page.line(&format!("        and {rest} more (-v shows all)"));
     }
     for (at, consequence) in group.iter().flat_map(|f| &f.consequences).enumerate() {
-        let text = format!(
-            "{} {}: {}",
-            consequence.id, consequence.subject, consequence.message
-        );
+        let stated = check::stated(&consequence.subject, &consequence.message);
+        let text = format!("{} {stated}", consequence.id);
         page.para(lead(at, "so"), &text);
     }
 }

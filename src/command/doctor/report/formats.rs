@@ -6,7 +6,7 @@ use super::{DoctorReport, Status};
 use crate::render::markup::escaped as xml;
 use crate::render::prometheus::Exposition;
 use crate::report::metrics;
-use kpx_judge::check::Severity;
+use kpx_judge::check::{self, Severity};
 use kpx_judge::verdict::{Failing, client_names};
 
 impl DoctorReport {
@@ -56,10 +56,8 @@ fn short(report: &DoctorReport, lead: &str) -> String {
     let mut text = String::new();
     for finding in &report.findings {
         let severity = finding.severity.name();
-        let line = format!(
-            "{lead}{severity} {} {}: {}\n",
-            finding.id, finding.subject, finding.message
-        );
+        let stated = check::stated(&finding.subject, &finding.message);
+        let line = format!("{lead}{severity} {} {stated}\n", finding.id);
         text.push_str(&line);
     }
     for failing in report.unnamed() {
@@ -82,8 +80,14 @@ fn npd(report: &DoctorReport) -> String {
     let mut errors = errors.filter(|error| error.severity == Severity::Error);
     let unknown = report.with(Status::Unknown).count();
     let line = match (errors.next(), errors.count()) {
-        (Some(of), 0) => format!("{} {}: {}", of.id, of.subject, of.message),
-        (Some(of), more) => format!("{} (+{more}) {}: {}", of.id, of.subject, of.message),
+        (Some(of), more) => {
+            let stated = check::stated(&of.subject, &of.message);
+            let more = match more {
+                0 => String::new(),
+                more => format!(" (+{more})"),
+            };
+            format!("{}{more} {stated}", of.id)
+        }
         (None, _) if report.unnamed().next().is_some() => {
             report.unnamed().take(1).map(of_service).collect()
         }
@@ -131,7 +135,7 @@ fn suite(report: &DoctorReport, name: &str) -> String {
                     let failure = format!(
                         "      <failure type=\"{}\" message=\"{}\">{}</failure>\n",
                         finding.severity.name(),
-                        xml(&format!("{}: {}", finding.subject, finding.message)),
+                        xml(&check::stated(&finding.subject, &finding.message)),
                         xml(&evidence.join("\n")),
                     );
                     body.push_str(&failure);

@@ -11,7 +11,7 @@ use crate::render::{Page, Tone};
 use crate::report::nodes::failing::{self, FailingService, Failures};
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell, title};
-use kpx_judge::check::{Severity, on};
+use kpx_judge::check::{self, Severity, on};
 use kpx_judge::verdict::Failing;
 use kpx_node::words::number_of;
 
@@ -255,7 +255,7 @@ fn what(finding: &Finding, page: &Page) -> String {
         0 => String::new(),
         rest => format!(" and {rest} more"),
     };
-    format!("{}{rest}: {}", subjects.join(", "), finding.message)
+    check::stated(&format!("{}{rest}", subjects.join(", ")), &finding.message)
 }
 
 fn unknown(unknown: &[Unknown], read: usize, page: &mut Page) {

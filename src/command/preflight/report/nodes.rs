@@ -11,7 +11,7 @@ use crate::render::{Page, Report as _, Tone};
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell, title};
 use crate::report::{CLEAN, FOUND};
-use kpx_judge::check::Severity;
+use kpx_judge::check::{self, Severity};
 use kpx_judge::requirements::Status;
 
 /// The nodes that are ready for a mode, and the obstacles on the others.
@@ -91,7 +91,7 @@ impl Together for PreflightOfNodes {
         }
         let findings = report.assessment.findings.iter();
         for of in findings.filter(|finding| finding.severity == Severity::Error) {
-            blockers.push((of.id.to_owned(), format!("{}: {}", of.subject, of.message)));
+            blockers.push((of.id.to_owned(), check::stated(&of.subject, &of.message)));
         }
         let checks = report.assessment.with(CheckStatus::Unknown);
         unknown.extend(checks.map(|check| check.id.to_owned()));

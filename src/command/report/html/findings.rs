@@ -4,7 +4,7 @@ use super::{Section, checks, para, prose, said, scrolls, table, titles, typed, w
 use crate::command::doctor::report::{Block, DoctorReport, Problem, Status, texts};
 use crate::render::Tone;
 use crate::render::markup::Markup;
-use kpx_judge::check::Severity;
+use kpx_judge::check::{self, Severity};
 use kpx_node::words::number_of;
 
 /// Findings and facts that are listed of a group; the rest is counted.
@@ -52,6 +52,7 @@ fn row(markup: &mut Markup, block: &Block<'_>, at: usize, group: &[&Problem], is
         .iter()
         .map(|problem| problem.subject.as_str())
         .collect();
+    subjects.dedup();
     let more = subjects.len().saturating_sub(MOST);
     subjects.truncate(MOST);
     let rest = match more {
@@ -118,10 +119,8 @@ fn facts(markup: &mut Markup, group: &[&Problem]) {
     let consequences = group.iter().flat_map(|group| &group.consequences);
     let consequences: Vec<String> = consequences
         .map(|consequence| {
-            format!(
-                "{} {}: {}",
-                consequence.id, consequence.subject, consequence.message
-            )
+            let stated = check::stated(&consequence.subject, &consequence.message);
+            format!("{} {stated}", consequence.id)
         })
         .collect();
     list(markup, "This explains:", &consequences, false);

@@ -7,7 +7,7 @@ use crate::command::doctor::report::nodes::DoctorOfNodes;
 use crate::render::Tone;
 use crate::render::markup::Markup;
 use crate::report::nodes::names::Nodes;
-use kpx_judge::check::Severity;
+use kpx_judge::check::{self, Severity};
 use kpx_judge::verdict::client_names;
 use kpx_node::words::number_of;
 
@@ -35,7 +35,7 @@ impl NodeRow {
             answer: report.answer(),
             mode: mode.unwrap_or_default(),
             worst: worst.map(|worst| {
-                let text = format!("{}: {}", worst.subject, worst.message);
+                let text = check::stated(&worst.subject, &worst.message);
                 (worst.severity, worst.id, text)
             }),
             failing: services.map(|tally| {
@@ -218,7 +218,7 @@ impl NodesPage {
                                 finding.subjects.iter().map(|subject| &**subject).collect();
                             prose(
                                 markup,
-                                &format!("{}: {}", subjects.join(", "), finding.message),
+                                &check::stated(&subjects.join(", "), &finding.message),
                             );
                         });
                     },

@@ -5,6 +5,7 @@ use super::{NodePage, Section, said, typed, word};
 use crate::command::doctor::report::DoctorReport;
 use crate::render::Tone;
 use crate::render::markup::Markup;
+use kpx_judge::check;
 use kpx_node::words::number_of;
 
 /// Adds the verdict on the Services, the worst finding, and the next command.
@@ -39,7 +40,8 @@ fn worst(markup: &mut Markup, doctor: &DoctorReport) {
         word(markup, worst.tone(), &worst.severity.name().to_uppercase());
         markup.text(" ");
         check_link(markup, worst.id);
-        markup.text(&format!(" {}: {}", worst.subject, worst.message));
+        let stated = check::stated(&worst.subject, &worst.message);
+        markup.text(&format!(" {stated}"));
     });
 }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use crate::command::diff::report as diff;
 use crate::render::Page;
 use crate::view::service::assessed::{Assessed, Drift, End, Findings, Traced};
+use kpx_judge::check;
 use kpx_judge::verdict::{Client, Fate};
 use kpx_node::words::number_of;
 
@@ -88,7 +89,7 @@ fn findings(of: &Findings, page: &mut Page) {
         } else {
             " (the whole node)"
         };
-        let text = format!("{}: {}{whole}", finding.subject, finding.message);
+        let text = check::stated(&finding.subject, &finding.message) + whole;
         page.hang(&format!("  {severity} {} ", finding.id), "    ", &text);
     }
 }

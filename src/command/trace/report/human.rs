@@ -1,5 +1,6 @@
 //! A trace as a page: the verdict, the hops and the notes.
 
+use std::cmp::Reverse;
 use std::iter;
 use std::net::SocketAddr;
 
@@ -10,6 +11,7 @@ use crate::render::{Page, Tone, wrap};
 use kpx_judge::trace::Verdict;
 use kpx_judge::verdict::Fate;
 use kpx_node::backend::Mode;
+use kpx_node::words::listed;
 
 /// Outcomes listed before the rest is counted.
 pub(super) const MOST_SHOWN: usize = 10;
@@ -21,6 +23,45 @@ const INDENT: usize = 17;
 const COUNTER: usize = 9;
 
 pub(super) fn page(report: &TraceReport, page: &mut Page) {
+    if let Some(text) = overall(report) {
+        let fate = report.first.fate;
+        headline(page, &fate.name().to_ascii_uppercase(), tone(fate), &text);
+        page.line("");
+    }
+    of_port(report, page);
+    for port in &report.ports {
+        page.line("");
+        of_port(port, page);
+    }
+}
+
+/// Returns what happens to the connections of each source to each port, if that is not the same for all.
+fn overall(report: &TraceReport) -> Option<String> {
+    let ports = iter::once(report).chain(&report.ports);
+    let traces = ports.flat_map(|port| all(port).iter().map(move |trace| (port, trace)));
+    let mut alike: Vec<((Fate, Option<String>), Vec<&str>)> = Vec::new();
+    for (port, trace) in traces {
+        let to = (!report.ports.is_empty()).then(|| destination(port, trace));
+        let of = (trace.fate, to);
+        match alike.iter_mut().find(|(known, _)| *known == of) {
+            Some((_, from)) => from.push(&trace.kind),
+            None => alike.push((of, vec![&trace.kind])),
+        }
+    }
+    alike.sort_by_key(|((fate, _), _)| Reverse(*fate));
+    let is_mixed = alike.iter().any(|((fate, _), _)| *fate != alike[0].0.0);
+    let parts = alike.iter().map(|((fate, to), from)| {
+        let to = to
+            .as_ref()
+            .map_or_else(String::new, |to| format!(" to {to}"));
+        format!("{fate} from {}{to}", listed(from))
+    });
+    let parts: Vec<String> = parts.collect();
+    is_mixed.then(|| parts.join("; "))
+}
+
+/// Adds the traces from all sources to one port.
+fn of_port(report: &TraceReport, page: &mut Page) {
     let all = all(report);
     let groups = alike(all);
     for (at, group) in groups.iter().enumerate() {
@@ -62,10 +103,6 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
     if let Some(probe) = &report.probe {
         page.line("");
         page.para("Probe: ", &probe.message);
-    }
-    for port in &report.ports {
-        page.line("");
-        self::page(port, page);
     }
 }
 
@@ -134,25 +171,35 @@ pub(super) fn alike(all: &[SourceTrace]) -> Vec<Vec<&SourceTrace>> {
     groups
 }
 
-/// The answer in one sentence.
-pub(super) fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
+/// Returns the Service port behind the target: `NAMESPACE/NAME:PORT`.
+fn name(report: &TraceReport) -> Option<String> {
+    let service = report.service.as_ref()?;
+    let port = if service.port.is_empty() {
+        String::new()
+    } else {
+        format!(":{}", service.port)
+    };
+    Some(format!("{}/{}{port}", service.namespace, service.name))
+}
+
+/// Returns the Service port with its address, or the address.
+fn destination(report: &TraceReport, trace: &SourceTrace) -> String {
     let packet = &trace.packet;
     let target = format!(
         "{}/{}",
         SocketAddr::new(packet.destination, packet.port),
         packet.protocol
     );
-    let name = report.service.as_ref().map(|service| {
-        let port = if service.port.is_empty() {
-            String::new()
-        } else {
-            format!(":{}", service.port)
-        };
-        format!("{}/{}{port}", service.namespace, service.name)
-    });
-    let service = name
-        .as_ref()
-        .map_or(target.clone(), |name| format!("{name} ({target})"));
+    match name(report) {
+        Some(name) => format!("{name} ({target})"),
+        None => target,
+    }
+}
+
+/// The answer in one sentence.
+pub(super) fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
+    let name = name(report);
+    let service = destination(report, trace);
     // The Service's name is not repeated if the reason begins with it.
     let because = |reason: &str| match name.as_ref().and_then(|name| reason.strip_prefix(name)) {
         Some(rest) => format!("{service}{rest}"),

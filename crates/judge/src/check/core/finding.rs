@@ -133,6 +133,27 @@ impl Finding {
     }
 }
 
+/// Returns `subject` as the lead of `message`, or nothing if the message names it.
+pub fn lead(subject: &str, message: &str) -> String {
+    let is_part = |c: char| c.is_alphanumeric() || "-/_".contains(c);
+    let is_named = message.match_indices(subject).any(|(at, _)| {
+        let (before, after) = (&message[..at], &message[at + subject.len()..]);
+        // A stop may also end a sentence.
+        let goes_on = after.trim_start_matches(['.', ':']);
+        !before.ends_with(|c| is_part(c) || ".:".contains(c)) && !goes_on.starts_with(is_part)
+    });
+    if is_named {
+        String::new()
+    } else {
+        format!("{subject}: ")
+    }
+}
+
+/// Returns `message` behind `subject`, unless it names it.
+pub fn stated(subject: &str, message: &str) -> String {
+    lead(subject, message) + message
+}
+
 /// One fact that shows a finding: a text for people, and named parts in JSON.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Proof {

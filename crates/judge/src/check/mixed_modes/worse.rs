@@ -90,8 +90,8 @@ fn worse(facts: &Facts<'_>) -> Verdict {
     let outlook = facts.outlook(mode)?;
     let mut lost: BTreeMap<LossClass, Lost<'_>> = BTreeMap::new();
     // Connections that fail now as well do not block the switch.
-    let works = |worse: &&Worse| matches!(worse.now, Fate::Works | Fate::Partly);
-    for of in outlook.worse.iter().filter(works) {
+    let may_work = |worse: &&Worse| !worse.now.fails() || worse.now == Fate::Partly;
+    for of in outlook.worse.iter().filter(may_work) {
         let of_class = lost.entry(of.class).or_default();
         let service = PortName::parse(&of.service).map(ServiceRef::from);
         of_class.services.extend(service);

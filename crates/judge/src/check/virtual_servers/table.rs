@@ -163,7 +163,7 @@ fn buckets(facts: &Facts<'_>) -> Verdict {
     if count <= size.saturating_mul(8) {
         return Ok(Vec::new());
     }
-    let message = "the table has more than eight connections per bucket";
+    let message = "the table of IPVS has more than eight connections per bucket";
     Ok(vec![
         Finding::new(Severity::Warning, Subject::Connections, message).evidence([Proof::Note(
             format!("{count} connections in {size} buckets"),

@@ -444,7 +444,7 @@ fn hits<'n, 'a>(
                         what: format!("{kind} {options}"),
                     },
                 );
-                let read = Likelihood::unknown("whether a program reads the queue");
+                let read = Likelihood::unknown("a program reads the queue");
                 let (queued, passes) = split(branch, &read);
                 let reason = format!("{}: a program in user space decides", name("queued"));
                 let queued = (queued, Some(End::Unknown(reason)));

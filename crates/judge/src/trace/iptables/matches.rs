@@ -95,16 +95,16 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         }
         Match::Set { name, sides } => match &context.sets {
             Err(gap) => Likelihood::undecided(Question::UnreadSet(format!(
-                "whether set {} contains it: {gap}",
+                "set {} contains it: {gap}",
                 name.value
             ))),
             Ok(sets) => match sets.set(&name.value) {
                 None => Likelihood::unknown(format!(
-                    "whether set {} contains it: the set was not read",
+                    "set {} contains it: the set was not read",
                     name.value
                 )),
                 Some(set) if context.lasting && set.has_timeouts() => {
-                    Likelihood::unknown(format!("whether set {} has it at the time", name.value))
+                    Likelihood::unknown(format!("set {} has it at the time", name.value))
                 }
                 Some(set) => sets::holds(set, sides, packet, context.index).not(name.inverted),
             },
@@ -140,7 +140,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                         Likelihood::sure(want.inverted)
                     }
                     Link::Unknown => {
-                        Likelihood::unknown(format!("whether the bridge port is {}", want.value))
+                        Likelihood::unknown(format!("the bridge port is {}", want.value))
                     }
                     known => link(want, &known),
                 },
@@ -170,7 +170,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                 Some(leads) => Likelihood::sure(leads != inverted),
                 None => Likelihood::undecided(Question::RouteBack {
                     text: format!(
-                        "whether `-m rpfilter {options}` finds the return route by the same link"
+                        "`-m rpfilter {options}` finds the return route by the same link"
                     ),
                     inverted,
                 }),
@@ -202,11 +202,10 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         }
         Match::Owner(options) => match options::owner(options, packet, context.router) {
             Some(holds) => Likelihood::sure(holds),
-            None => Likelihood::unknown(format!("whether the sender is {options}")),
+            None => Likelihood::unknown(format!("the sender is {options}")),
         },
         Match::Unknown(text) if text == NO_LINKS => Likelihood::unknown(
-            "whether the rule is for the packet's links, which the listing does not show"
-                .to_owned(),
+            "the rule is for the packet's links, which the listing does not show".to_owned(),
         ),
         // Fragments are joined before any rule (but of `raw` with `raw_before_defrag`), and no first packet of a connection is one.
         Match::Unknown(text) if text == "-f" || text.starts_with("-m frag") => Likelihood::NO,
@@ -214,7 +213,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         // A rule that searches for a text is for packets with data: a packet that opens a connection has none.
         Match::Unknown(text) if text.starts_with("-m string ") => {
             if packet.is(Proto::Tcp) && WEB.iter().any(|word| text.contains(word)) {
-                return Likelihood::unknown(format!("whether `{text}` holds for the data"));
+                return Likelihood::unknown(format!("`{text}` holds for the data"));
             }
             Likelihood::sure(text.contains("! --string") || text.contains("! --hex-string"))
         }
@@ -236,7 +235,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             let known = known.or_else(|| options::field(text, packet, context.router));
             match known.or_else(|| options::ecn(text, packet, context.router)) {
                 Some(holds) => Likelihood::sure(holds),
-                None => Likelihood::unknown(format!("whether `{text}` holds")),
+                None => Likelihood::unknown(format!("`{text}` holds")),
             }
         }
     }
@@ -251,7 +250,7 @@ fn link(name: &Invertible<Text<'_>>, link: &Link) -> Likelihood {
         Link::None => Likelihood::sure(name.inverted),
         // Only a packet of the node to itself passes lo, and its link is known.
         Link::Unknown if name.value == "lo" => Likelihood::sure(name.inverted),
-        Link::Unknown => Likelihood::unknown(format!("whether the link is {}", name.value)),
+        Link::Unknown => Likelihood::unknown(format!("the link is {}", name.value)),
         Link::Named(have) => Likelihood::sure(fits(&name.value, have) != name.inverted),
     }
 }
@@ -287,7 +286,7 @@ fn source_port(ranges: &[PortRange], inverted: bool, packet: &Packet) -> Likelih
         return Likelihood::sure(inverted);
     }
     let text: Vec<_> = ranges.iter().map(ToString::to_string).collect();
-    Likelihood::unknown(format!("whether the source port is {}", text.join(",")))
+    Likelihood::unknown(format!("the source port is {}", text.join(",")))
 }
 
 fn multiport(side: Side, ports: &Invertible<Vec<PortRange>>, packet: &Packet) -> Likelihood {
@@ -318,7 +317,7 @@ fn addr_type(
     };
     let kind = match context.router.address_type(addr, passed) {
         Ok(kind) => kind,
-        Err(what) => return Likelihood::unknown(what),
+        Err(what) => return Likelihood::of_unknown(what),
     };
     let wants = |kind: &str| {
         let named = |name: &&str| name.eq_ignore_ascii_case(kind);
@@ -380,7 +379,7 @@ fn icmp(kind: &Invertible<Text<'_>>, packet: &Packet) -> Likelihood {
         }
         // Any other name is not that of a ping.
         (None, _) => Likelihood::sure(kind.inverted),
-        (_, None) => Likelihood::unknown(format!("whether the type of ICMP is {text}")),
+        (_, None) => Likelihood::unknown(format!("the type of ICMP is {text}")),
     }
 }
 
@@ -403,10 +402,7 @@ fn recent(recent: &Recent<'_>) -> Likelihood {
         return Likelihood::undecided(Question::rate(&what, true).at(pace));
     }
     if recent.action.value != RecentAction::Set && !recent.name.starts_with("KUBE-") {
-        return Likelihood::unknown(format!(
-            "whether list {} of xt_recent has the client",
-            recent.name
-        ));
+        return Likelihood::unknown(format!("list {} of xt_recent has the client", recent.name));
     }
     let holds = match recent.action.value {
         RecentAction::Set => true,
@@ -425,9 +421,7 @@ fn socket(options: &str, packet: &Packet, context: &Context<'_, '_>) -> Likeliho
             return Likelihood::NO;
         }
     }
-    Likelihood::unknown(format!(
-        "whether `-m socket {options}` finds a local socket"
-    ))
+    Likelihood::unknown(format!("`-m socket {options}` finds a local socket"))
 }
 
 /// `-m ipvs`: looks at the virtual server that took the packet.
@@ -456,7 +450,7 @@ fn ipvs(options: &str, packet: &Packet) -> Likelihood {
                 let want = value();
                 server.is_some_and(|(.., port)| want.parse() == Ok(port))
             }
-            other => return Likelihood::unknown(format!("whether `-m ipvs {other} …` holds")),
+            other => return Likelihood::unknown(format!("`-m ipvs {other} …` holds")),
         };
         likelihood = likelihood.and(Likelihood::sure(holds != inverted));
         inverted = false;

@@ -33,8 +33,7 @@ fn each(options: &str) -> Vec<(bool, &str, Vec<&str>)> {
 /// `-m conntrack`, as `conntrack_mt` compares.
 pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
     let all = each(options);
-    let unknown =
-        |name: &str| Likelihood::unknown(format!("whether `-m conntrack {name} …` holds"));
+    let unknown = |name: &str| Likelihood::unknown(format!("`-m conntrack {name} …` holds"));
     if !packet.is_tracked() {
         // Then only the state decides.
         let state_of = all.iter().find(|(_, name, _)| *name == "--ctstate");
@@ -144,7 +143,7 @@ pub(super) fn policy(options: &str, node: &NodeSnapshot<'_>) -> Likelihood {
     match of("--pol").map(|(inverted, _, values)| (*inverted, values.first().copied())) {
         Some((false, Some("none"))) if is_none => Likelihood::YES,
         Some((false, Some("ipsec"))) if is_none => Likelihood::NO,
-        _ => Likelihood::unknown(format!("whether `-m policy {options}` holds")),
+        _ => Likelihood::unknown(format!("`-m policy {options}` holds")),
     }
 }
 

@@ -54,9 +54,7 @@ pub(crate) fn holds(
     }
     match best {
         Some((_, holds)) => Likelihood::sure(holds),
-        None if unsure => {
-            Likelihood::unknown(format!("whether the source port is in set {}", set.name))
-        }
+        None if unsure => Likelihood::unknown(format!("the source port is in set {}", set.name)),
         None => Likelihood::NO,
     }
 }
@@ -138,7 +136,7 @@ fn by_link(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Likelihood {
             _ if link.contains(':') => return open(set),
             Link::Named(name) => Likelihood::sure(fits(link, &member.options, name)),
             Link::None => Likelihood::NO,
-            Link::Unknown => Likelihood::unknown(format!("whether the link is {link}")),
+            Link::Unknown => Likelihood::unknown(format!("the link is {link}")),
         };
         let nomatch = member
             .options
@@ -174,10 +172,7 @@ fn fits(link: &str, options: &str, name: &str) -> bool {
 }
 
 fn open(set: &Set<'_>) -> Likelihood {
-    Likelihood::unknown(format!(
-        "whether set {} of type {} contains it",
-        set.name, set.kind
-    ))
+    Likelihood::unknown(format!("set {} of type {} contains it", set.name, set.kind))
 }
 
 enum Fit {

@@ -305,7 +305,7 @@ impl<'a> Walker<'_, 'a, '_> {
                 ("match", "comment") => vec![Next::On(branch)],
                 ("match", _) => undecided(
                     branch,
-                    &format!("whether xt {kind} {name} matches: nft does not show its options"),
+                    &format!("xt {kind} {name} matches: nft does not show its options"),
                 ),
                 _ => vec![Next::End(
                     branch,
@@ -365,10 +365,10 @@ impl<'a> Walker<'_, 'a, '_> {
                             || format!("`{}`", print::statement(statement)),
                             |name| format!("quota {name} of table {}", at.table.name),
                         );
-                        undecided(branch, &format!("whether {quota} is used up"))
+                        undecided(branch, &format!("{quota} is used up"))
                     }
                     "queue" if print::statement(statement).contains("bypass") => {
-                        let what = "whether a program reads the queue";
+                        let what = "a program reads the queue";
                         let steps = undecided(branch, what).into_iter().map(|step| match step {
                             Next::On(branch) => {
                                 Next::End(branch, End::Unknown(queued(&by("queued"))))
@@ -397,10 +397,7 @@ impl<'a> Walker<'_, 'a, '_> {
                             )),
                         )]
                     }
-                    _ => undecided(
-                        branch,
-                        &format!("whether `{}` holds", print::statement(statement)),
-                    ),
+                    _ => undecided(branch, &format!("`{}` holds", print::statement(statement))),
                 }
             }
         }
@@ -717,7 +714,7 @@ fn unread(branch: Branch, what: &str, taken: &str) -> Vec<Next> {
         ),
         step => step,
     };
-    let steps = undecided(branch, "whether an entry of the map fits");
+    let steps = undecided(branch, "an entry of the map fits");
     steps.into_iter().map(ends).collect()
 }
 

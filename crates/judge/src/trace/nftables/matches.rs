@@ -63,11 +63,7 @@ pub(crate) fn compare(
         matches!(&have, Value::Unknown(_)) || is_missing(&have) && !packet.entered_elsewhere;
     if asks_back && is_open {
         return Likelihood::undecided(Question::RouteBack {
-            text: format!(
-                "whether `{} {op} {}` holds",
-                print::expr(left),
-                print::expr(right)
-            ),
+            text: format!("`{} {op} {}` holds", print::expr(left), print::expr(right)),
             inverted: (*right == Expr::Bool(false)) != (op == "!="),
         });
     }
@@ -83,7 +79,7 @@ pub(crate) fn compare(
             && what.is_empty()
         {
             let (left, right) = (print::expr(left), print::expr(right));
-            *what = format!("whether `{left} {op} {right}` holds");
+            *what = format!("`{left} {op} {right}` holds");
         }
     }
     likelihood
@@ -183,7 +179,7 @@ fn holds(
         }
         "<" | ">" | "<=" | ">=" => match (have, named(right, have, packet, context)) {
             (Value::None, _) => Likelihood::NO,
-            (Value::Unknown(what), _) => Likelihood::unknown(what),
+            (Value::Unknown(what), _) => Likelihood::of_unknown(what),
             (have, bound) => {
                 let is_below = |bound: u64| match bound.checked_sub(1) {
                     Some(last) => have.between(0, last),
@@ -237,7 +233,7 @@ fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Likelihood 
         // Of a set, none.
         Some(0) => Likelihood::sure((bits == 0) != matches!(op, "!=" | "!")),
         Some(mask) => Likelihood::sure((bits & mask != 0) != matches!(op, "!=" | "!")),
-        None => Likelihood::unknown(format!("whether ct {key} is {}", print::expr(right))),
+        None => Likelihood::unknown(format!("ct {key} is {}", print::expr(right))),
     }
 }
 
@@ -254,7 +250,7 @@ fn contains(
         return if is_empty(want, context) {
             Likelihood::NO
         } else {
-            Likelihood::unknown(what.clone())
+            Likelihood::of_unknown(what.clone())
         };
     }
     if matches!(have, Value::None) {
@@ -262,12 +258,12 @@ fn contains(
     }
     match want {
         Expr::Named(name) => match context.table.set(name) {
-            None => Likelihood::unknown(format!("what set @{name} holds: it was not read")),
+            None => Likelihood::of_unknown(format!("what set @{name} holds: it was not read")),
             Some(set) => match (written(set, have, packet, context.table), runs) {
                 (Some(true), true) => conditions(&set.run),
                 (Some(is_added), _) => Likelihood::sure(is_added),
                 (None, _) if context.lasting && set.has_timeouts() => {
-                    Likelihood::unknown(format!("whether set @{name} has it at the time"))
+                    Likelihood::unknown(format!("set @{name} has it at the time"))
                 }
                 (None, _) => in_set(set, have, context, runs),
             },
@@ -324,7 +320,7 @@ pub(super) fn conditions(all: &[Statement]) -> Likelihood {
     all.iter().fold(Likelihood::YES, |likelihood, of| {
         let text = print::statement(of);
         likelihood.and(Likelihood::unknown(format!(
-            "whether `{text}` of the element holds"
+            "`{text}` of the element holds"
         )))
     })
 }

@@ -320,7 +320,7 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
             let right = match flags(right, names) {
                 // Only at first does a client ask for ECN.
                 Some(bits) if is_of_tcp && packet.ecn && packet.opens && bits & ECN_FLAGS != 0 => {
-                    return Value::Unknown("whether the packet asks for ECN".to_owned());
+                    return Value::Unknown("what ECN the packet asks for".to_owned());
                 }
                 Some(bits) => Value::Number(bits),
                 None => read(right, packet, context),
@@ -490,7 +490,7 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
         ("tcp", "flags") => Value::Named(packet.tcp_flags().into(), TCP_FLAGS),
         ("ip" | "ip6", "dscp") => match packet.tos {
             Some(tos) => Value::Named(u64::from(tos >> 2), DSCP),
-            None => Value::Unknown("the type of service".to_owned()),
+            None => Value::Unknown("what the type of service is".to_owned()),
         },
         ("ip", "length") => of_opening(opening::length(packet)),
         (protocol, field) => Value::Unknown(format!("what {protocol} {field} is")),
