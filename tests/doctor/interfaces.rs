@@ -59,9 +59,9 @@ async fn a_rule_for_the_default_route_of_a_vpn_leads_packets_past_the_nodes_of_e
     }
     // A network plugin leads packets for the pods of one node into its tunnel.
     let dir = copy(HEALTHY);
-    add_link(&dir, "wireguard.cali", Some("wireguard"), None);
+    add_link(&dir, "wg-nodes", Some("wireguard"), None);
     add_policy_rules(&dir, &[of_all]);
-    let route = json!({"dst": "10.244.2.0/24", "dev": "wireguard.cali", "table": "77", "scope": "link", "flags": []});
+    let route = json!({"dst": "10.244.2.0/24", "dev": "wg-nodes", "table": "77", "scope": "link", "flags": []});
     add_routes(&dir, &[route]);
     says(&dir, "demo/api:http", "works", &[]).await;
 }

@@ -314,7 +314,8 @@ async fn trace_here(
     };
     let next = match &explained {
         Some(Ok(answer)) if !session.one_of_several => {
-            let fixes = answer.causes.iter().filter_map(|cause| cause.fix.as_ref());
+            let causes = answer.causes.iter().filter(|cause| !cause.by_design);
+            let fixes = causes.filter_map(|cause| cause.fix.as_ref());
             fixes.filter(|fix| fix.is_complete()).find_map(Fix::line)
         }
         _ => None,
