@@ -274,7 +274,7 @@ async fn no_line_repeats_its_object() {
 
 /// Fails if the line of a finding has its object twice: before the message, and in it.
 pub(crate) async fn objects_stand_once(names: Vec<String>) {
-    let (mut found, mut named) = (0, 0);
+    let (mut count, mut naming) = (0, 0);
     for name in names {
         let report = report(&name).await;
         let ran = kpx_once_on(&name, &["doctor", "-o", "short"]).await;
@@ -283,13 +283,13 @@ pub(crate) async fn objects_stand_once(names: Vec<String>) {
                 ["subject", "message"].map(|key| finding[key].as_str().unwrap());
             let mut words = message.split([' ', ',', ';', '\'', '(', ')']);
             let is_word = words.any(|word| word.trim_end_matches(['.', ':']) == subject);
-            found += 1;
+            count += 1;
             if is_word || message.starts_with(&format!("{subject} ")) {
-                named += 1;
+                naming += 1;
                 let twice = format!("{subject}: {message}");
                 assert!(!ran.out.contains(&twice), "{name}: {twice}");
             }
         }
     }
-    assert!(named > 3 && found > named, "{named} of {found}");
+    assert!(naming > 3 && count > naming, "{naming} of {count}");
 }

@@ -39,25 +39,24 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
 fn overall(report: &TraceReport) -> Option<String> {
     let ports = iter::once(report).chain(&report.ports);
     let traces = ports.flat_map(|port| all(port).iter().map(move |trace| (port, trace)));
-    let mut alike: Vec<((Fate, Option<String>), Vec<&str>)> = Vec::new();
+    let mut groups: Vec<(Fate, String, Vec<&str>)> = Vec::new();
     for (port, trace) in traces {
-        let to = (!report.ports.is_empty()).then(|| destination(port, trace));
-        let of = (trace.fate, to);
-        match alike.iter_mut().find(|(known, _)| *known == of) {
-            Some((_, from)) => from.push(&trace.kind),
-            None => alike.push((of, vec![&trace.kind])),
+        let to = match report.ports.as_slice() {
+            [] => String::new(),
+            _ => format!(" to {}", destination(port, trace)),
+        };
+        let mut known = groups.iter_mut();
+        match known.find(|(fate, of, _)| *fate == trace.fate && *of == to) {
+            Some((.., from)) => from.push(&trace.kind),
+            None => groups.push((trace.fate, to, vec![&trace.kind])),
         }
     }
-    alike.sort_by_key(|((fate, _), _)| Reverse(*fate));
-    let is_mixed = alike.iter().any(|((fate, _), _)| *fate != alike[0].0.0);
-    let parts = alike.iter().map(|((fate, to), from)| {
-        let to = to
-            .as_ref()
-            .map_or_else(String::new, |to| format!(" to {to}"));
-        format!("{fate} from {}{to}", listed(from))
-    });
-    let parts: Vec<String> = parts.collect();
-    is_mixed.then(|| parts.join("; "))
+    groups.sort_by_key(|(fate, ..)| Reverse(*fate));
+    let is_mixed = groups.iter().any(|(fate, ..)| *fate != groups[0].0);
+    let texts = groups
+        .iter()
+        .map(|(fate, to, from)| format!("{fate} from {}{to}", listed(from)));
+    is_mixed.then(|| texts.collect::<Vec<_>>().join("; "))
 }
 
 /// Adds the traces from all sources to one port.
