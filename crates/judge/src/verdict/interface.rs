@@ -19,6 +19,7 @@ impl Judge<'_> {
         let own = rules.iter().find(|rule| rule.from == Some(Cidr::host(pod)));
         let lost = match own {
             Some(_) => Vec::new(),
+            None if self.is_kept_apart(pod) => return None,
             None => tables_without_rules(self.node)?,
         };
         if self.ends_here(outcome)

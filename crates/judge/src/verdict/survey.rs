@@ -231,6 +231,7 @@ fn one(
                 .map(|cell| brief(service, port, walks, cell)),
         );
     }
+    has_endpoints |= is_unread && cells.is_empty();
     let balancer = service
         .map(hidden_balancer)
         .filter(|hidden_balancer| !hidden_balancer.is_empty());

@@ -296,7 +296,18 @@ impl Judge<'_> {
         self.places.own(gateway).filter(|_| gateway.is_ipv4())?;
         let (_, link) = self.link_of_pod(inside.address)?;
         let far = self.far_end(link).filter(|_| link.name == own)?;
-        let asked = far.master.as_deref().unwrap_or(&far.name);
+        let links = &self.node.links().ok()?.all;
+        let asked = match &far.master {
+            None => far,
+            // Switches of network plugins answer themselves, as Cilium's programs do.
+            Some(master) => links
+                .iter()
+                .find(|link| link.name == *master && link.kind == "bridge")?,
+        };
+        if links.iter().any(|link| link.name == "cilium_host") {
+            return None;
+        }
+        let asked = asked.name.as_str();
         let node = NodeSnapshot::new(&inside.network.evidence);
         let is_known = node.neighbour_table().is_ok_and(|all| {
             let entry = all.on(gateway, &own);
