@@ -5,6 +5,7 @@ use super::judge::Judge;
 use super::{Fault, Missing};
 use crate::trace::Outcome;
 use kpx_node::backend::chain_owner::Maker;
+use kpx_node::cluster::Pod;
 use kpx_node::net::Cidr;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::agents::Agent;
@@ -70,7 +71,7 @@ pub fn tables_without_rules<'n>(node: &'n NodeSnapshot<'_>) -> Option<Vec<&'n Ro
     let own = node.pods().ok()?.iter();
     let own = own.filter(|pod| pod.spec.node_name == here && !pod.spec.host_network);
     let has_rule = |addr| rules.iter().any(|rule| rule.to == Some(Cidr::host(addr)));
-    let mut addresses = own.flat_map(|pod| pod.addresses()).peekable();
+    let mut addresses = own.flat_map(Pod::addresses).peekable();
     addresses.peek()?;
     if addresses.any(has_rule) {
         return None;

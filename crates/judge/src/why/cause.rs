@@ -445,8 +445,8 @@ pub(super) struct Failed {
     pub(super) client: Client,
     /// The address.
     pub(super) to: PathTarget,
-    /// If only some of them fail, their share, if that is known.
-    pub(super) share: Option<Option<String>>,
+    /// If only some of them fail, their share; empty if it is not known.
+    pub(super) share: Option<String>,
 }
 
 /// The place and the time of a cause.

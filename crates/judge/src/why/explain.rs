@@ -351,7 +351,8 @@ impl Look<'_> {
                     }
                     blames.push(Blamed {
                         port: name.clone(),
-                        share: (path.fate == Fate::Partly).then(|| path.share()),
+                        share: (path.fate == Fate::Partly)
+                            .then(|| path.share().unwrap_or_default()),
                         by_design: path.by_design,
                         client: Some(path.client),
                         to: Some(path.target()),

@@ -9,8 +9,8 @@ use kpx_node::evidence::Time;
 /// A cause on one path of one port.
 pub(super) struct Blamed {
     pub(super) port: String,
-    /// If only some of the connections fail, their share, if that is known.
-    pub(super) share: Option<Option<String>>,
+    /// If only some of the connections fail, their share; empty if it is not known.
+    pub(super) share: Option<String>,
     pub(super) by_design: bool,
     pub(super) client: Option<Client>,
     pub(super) to: Option<PathTarget>,

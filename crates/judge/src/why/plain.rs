@@ -236,7 +236,8 @@ impl Look<'_> {
             if path.fate.fails() && !is_free(&path) {
                 for blame in self.plain_causes(target.port, &path) {
                     blames.push(Blamed {
-                        share: (path.fate == Fate::Partly).then(|| path.share()),
+                        share: (path.fate == Fate::Partly)
+                            .then(|| path.share().unwrap_or_default()),
                         by_design: path.by_design,
                         client: Some(path.client),
                         to: Some(path.target()),

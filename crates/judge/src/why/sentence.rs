@@ -515,12 +515,12 @@ impl At {
         } else {
             "connections"
         };
-        let shares = failed.iter().filter_map(|failed| failed.share.as_ref());
-        let shares: Vec<Option<&str>> = shares.map(Option::as_deref).collect();
+        let shares = failed.iter().filter_map(|failed| failed.share.as_deref());
+        let shares: Vec<&str> = shares.collect();
         match shares.as_slice() {
-            [Some(first), rest @ ..]
-                if !matches!(*first, "0%" | "100%")
-                    && rest.iter().all(|share| *share == Some(*first)) =>
+            [first, rest @ ..]
+                if !matches!(*first, "" | "0%" | "100%")
+                    && rest.iter().all(|share| share == first) =>
             {
                 format!("{first} of {what}")
             }
