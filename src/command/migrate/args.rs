@@ -299,17 +299,17 @@ impl FleetArgs {
             ("--by-hand", self.by_hand),
         ];
         for (option, _) in switches.into_iter().filter(|(_, is_set)| *is_set) {
-            words += &format!(" {option}");
+            words.extend([" ", option]);
         }
         if self.service_account != SERVICE_ACCOUNT {
-            words += &format!(" --service-account {}", quoted(&self.service_account));
+            words.extend([" --service-account ", &quoted(&self.service_account)]);
         }
         for (option, time, usual) in [
             ("--soak", self.soak, SOAK),
             ("--ready-timeout", self.ready_timeout, READY),
         ] {
             if time != usual {
-                words += &format!(" {option} {}s", time.as_secs());
+                words.extend([" ", option, " ", &time.as_secs().to_string(), "s"]);
             }
         }
         words
