@@ -18,8 +18,8 @@ use crate::render::{Page, Report, Tone};
 use crate::report::{CLEAN, FOUND, UNKNOWN};
 pub(crate) use kpx_judge::check::Status;
 use kpx_judge::check::{
-    self, Advice, Checked, Diagnosed, Diagnosis, Finding, Fix, Proof, Question, Reach, ServiceRef,
-    Severity, Subject, Summary,
+    self, Advice, Checked, Diagnosed, Diagnosis, Finding, Fix, Next, Proof, Question, Reach,
+    ServiceRef, Severity, Subject, Summary,
 };
 use kpx_judge::verdict::{Failing, Tally};
 use kpx_node::backend::Mode;
@@ -66,6 +66,9 @@ pub(crate) struct DoctorReport {
     /// The machine to run it on, if it is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_machine: Option<String>,
+    /// Whether the command to run next is a dry run, as no other command repairs or explains anything.
+    #[serde(skip)]
+    pub leads_to_dry_run: bool,
     /// Whether the machine runs no part of Kubernetes, and no cluster is configured.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_no_node: bool,
@@ -204,6 +207,7 @@ impl DoctorReport {
             summary: diagnosis.summary,
             next,
             next_machine,
+            leads_to_dry_run: matches!(diagnosis.next, Next::DryRun(_)),
             is_no_node: false,
             details: frame.details,
             reach: Arc::clone(reach),

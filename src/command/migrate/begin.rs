@@ -139,16 +139,12 @@ fn after_plan(
 ) -> String {
     let assessment = report.plan.as_ref().map(|plan| &plan.assessment);
     match (report.exit(), assessment) {
-        (FOUND, Some(assessment)) => {
-            let repair = on(assessment.next_machine.as_deref(), &assessment.next);
-            match assessment.findings.first() {
-                // No command repairs it.
-                Some(worst) if repair.ends_with("--dry-run") => {
-                    identity::next_command(session, ["explain", worst.id])
-                }
-                _ => repair,
+        (FOUND, Some(assessment)) => match assessment.findings.first() {
+            Some(worst) if assessment.leads_to_dry_run => {
+                identity::next_command(session, ["explain", worst.id])
             }
-        }
+            _ => on(assessment.next_machine.as_deref(), &assessment.next),
+        },
         (UNKNOWN, _) => identity::next_line(session, &Next::Read),
         _ => {
             let part = if external { "prepare " } else { "" };

@@ -218,7 +218,7 @@ fn paths(page: &mut Page, paths: &[Path]) {
 
 /// Returns the fate of connections in one word, with the share that fails.
 fn end(path: &Path) -> String {
-    match path.share() {
+    match path.share().filter(|_| path.failing > 0.0) {
         Some(share) => format!("{share} fail"),
         None => path.fate.name().to_owned(),
     }

@@ -515,8 +515,7 @@ impl Judge<'_> {
 
     /// Returns the VXLAN tunnel `link`.
     fn vxlan(&self, link: &str) -> Option<Vxlan> {
-        let links = &self.node.links().ok()?.all;
-        let link = links.iter().find(|own| own.name == link)?;
+        let link = self.link(link)?;
         (link.kind == "vxlan").then_some(Vxlan {
             port: link.tunnel_port,
             vni: link.vni,

@@ -352,6 +352,11 @@ impl Judge<'_> {
         })
     }
 
+    /// Returns the link of the node called `name`.
+    pub(super) fn link(&self, name: &str) -> Option<&Link> {
+        self.ingress.links.get(name).copied()
+    }
+
     /// Returns `flow` with the link by which it comes in from outside, where its replies leave by another one.
     pub(super) fn entering(&self, mut flow: Flow) -> Flow {
         if flow.carried.input.is_none()

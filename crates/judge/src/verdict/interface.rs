@@ -1,6 +1,8 @@
 //! Pods whose addresses belong to one of several interfaces of the machine, as in AWS: the cloud drops what has an address of another
 //! interface.
 
+use std::net::IpAddr;
+
 use super::judge::Judge;
 use super::{Fault, Missing};
 use crate::trace::Outcome;
@@ -16,25 +18,25 @@ impl Judge<'_> {
     /// table is for that pod.
     pub(super) fn off_interface(&self, outcome: &Outcome) -> Option<Fault> {
         let (pod, out) = (outcome.source, outcome.leaves_by()?);
-        let rules = &self.node.rules().ok()?.all;
-        let own = rules.iter().find(|rule| rule.from == Some(Cidr::host(pod)));
-        let lost = match own {
-            Some(_) => Vec::new(),
-            None if self.is_kept_apart(pod) => return None,
-            None => tables_without_rules(self.node)?,
-        };
         if self.ends_here(outcome)
             || self.places.is_pod_here(pod) != Some(true)
             || !self.places.links_of_node().contains(out)
         {
             return None;
         }
+        let rules = &self.node.rules().ok()?.all;
+        let own = rules.iter().find(|rule| rule.from == Some(Cidr::host(pod)));
+        let lost = match own {
+            Some(_) => &[][..],
+            None if self.is_kept_apart(pod) => return None,
+            None => self.without_rules()?,
+        };
         let in_table = |route: &&Route| {
             let of_rule = own.and_then(|rule| rule.table.as_ref());
             route.destination.prefix == 0 && of_rule == Some(&route.table)
         };
         let routes = &self.node.routes().ok()?.all;
-        let mut meant = routes.iter().filter(in_table).chain(lost);
+        let mut meant = routes.iter().filter(in_table).chain(lost.iter().copied());
         let is_other = |link: &&str| *link != out && self.is_in_network_of(pod, link);
         let link = meant.find_map(|route| route.devices().into_iter().find(is_other))?;
         let why = match own {
@@ -51,8 +53,16 @@ impl Judge<'_> {
         ))))
     }
 
+    /// Returns [`tables_without_rules`], found once.
+    pub(super) fn without_rules(&self) -> Option<&[&Route]> {
+        let found = self
+            .without_rules
+            .get_or_init(|| tables_without_rules(self.node));
+        found.as_deref()
+    }
+
     /// Returns whether `link` has an address in whose network `addr` is.
-    fn is_in_network_of(&self, addr: std::net::IpAddr, link: &str) -> bool {
+    fn is_in_network_of(&self, addr: IpAddr, link: &str) -> bool {
         let own = self.node.addresses().map_or(&[][..], |known| &known.all);
         own.iter().any(|address| {
             address.link == link && !address.addr.is_host() && address.addr.contains(addr)

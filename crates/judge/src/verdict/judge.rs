@@ -27,6 +27,7 @@ use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::VirtualServer;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
+use kpx_node::node::routes::Route;
 use kpx_node::node::sysctl::Sysctl;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::Port;
@@ -90,6 +91,8 @@ pub struct Judge<'n> {
     pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
     /// By family, the walk of replies.
     pub(super) back: [OnceCell<Box<Kept<'n>>>; 2],
+    /// Routes of tables to which no routing policy rule leads, of pods' own interfaces; `None` if there is no reason to look for them.
+    pub(super) without_rules: OnceCell<Option<Vec<&'n Route>>>,
     /// By link and Node, and whether the Node's packets come first, the reason why a tunnel carries nothing; only for tunnels that were
     /// asked for.
     pub(super) tunnels: RefCell<HashMap<(String, String, bool), Option<Fault>>>,
@@ -136,6 +139,7 @@ impl<'n> Judge<'n> {
             masqueraded: OnceCell::new(),
             likely: Default::default(),
             back: Default::default(),
+            without_rules: OnceCell::new(),
             tunnels: RefCell::default(),
             neighbours: RefCell::default(),
             replies: RefCell::default(),

@@ -90,9 +90,7 @@ impl Judge<'_> {
 
     /// Returns that the network of the bridge `name`, which carries nothing, has the address of `client`, who is outside.
     fn client_in_bridge(&self, name: &str, client: IpAddr) -> Option<Obstacle> {
-        let links = &self.node.links().ok()?.all;
-        let mut bridges = links.iter().filter(|link| link.kind == "bridge");
-        bridges.find(|bridge| bridge.name == name)?;
+        self.link(name).filter(|link| link.kind == "bridge")?;
         let mut own = self.node.addresses().ok()?.all.iter();
         let own = own.find(|own| own.link == name && own.addr.contains(client))?;
         let mut routes = self.node.routes().ok()?.all.iter();

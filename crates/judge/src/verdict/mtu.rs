@@ -1,8 +1,7 @@
 //! Links of other nodes that take smaller packets than this node sends them.
 
-use super::Fault;
-use super::Missing;
 use super::judge::{Judge, Question};
+use super::{Fault, Missing};
 use crate::trace::{Entry, Outcome};
 use kpx_node::net::Family;
 use kpx_node::node::links::Link;
@@ -31,16 +30,12 @@ impl Judge<'_> {
         }
         let pod = outcome.destination.0;
         let (name, _) = self.peers().with_pod(pod)?;
-        let link = |name: &str| -> Option<&Link> {
-            let links = &self.node.links().ok()?.all;
-            links.iter().find(|link| link.name == name)
-        };
-        let out = link(outcome.leaves_by()?)?;
+        let out = self.link(outcome.leaves_by()?)?;
         let added = overhead(out)?;
         let by = self.peers().address(name, Family::of(pod))?;
         let there = self.others.as_ref()?.narrow(name, by, pod)?;
         let is_pod = question.flow.entry == Entry::Pod;
-        let home = || link(&self.way_to(outcome.sent_from)?.0).map(|link| link.mtu);
+        let home = || Some(self.link(&self.way_to(outcome.sent_from)?.0)?.mtu);
         let first = is_pod.then(home).flatten().unwrap_or(u32::MAX);
         let sent = out.mtu.min(there.behind).min(first) + added;
         // A link without one is not limited.

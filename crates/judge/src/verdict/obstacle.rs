@@ -1,20 +1,21 @@
 //! Obstacles: settings, links and addresses that stop packets or their replies, whatever the rules say.
 
+mod parts;
 mod text;
 
 use std::net::{IpAddr, SocketAddr};
-
-use serde::Serialize;
 
 use super::blocking_rule::By;
 use super::link_state::LinkState;
 use super::place::Home;
 use super::stranger::Stranger;
 use super::{Fate, Limit, WayThere};
-use kpx_node::net::{Cidr, Family, Proto};
+use kpx_node::net::{Cidr, Proto};
 use kpx_node::node::routes::{PolicyRule, Route};
 use kpx_node::node::tc::Filter;
 use kpx_node::node::xfrm::Policy;
+
+pub use parts::{Arp, DEFAULT_TTL, SameNetworkAs, TunnelState, Wayless, Which, WrongMac};
 
 /// An obstacle: it stops packets or their replies, and is not a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -578,144 +579,6 @@ pub enum Obstacle {
         inside: Option<(IpAddr, u32)>,
         /// The endpoint, if the packets are sent to it, and the program that gets them.
         end: Option<(SocketAddr, Option<String>)>,
-    },
-}
-
-/// Why no way leads to an address.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Wayless {
-    /// Table main has the route, and no routing policy rule of this family looks it up.
-    NoMain(Family),
-    /// This link, which has an address of this Node, is down: the kernel removed the routes by it.
-    Down(String),
-    /// The kernel has no IPv6: it was started with `ipv6.disable=1`, or lacks the module.
-    NoIpv6,
-    /// IPv6 is off at this link (`disable_ipv6`), so the kernel keeps neither its addresses nor routes by it.
-    Ipv6Off(String),
-    /// The node forwards, and `accept_ra` of this link is 1: the kernel ignores the advertisements that bring the default route.
-    NoAdvertisements(String),
-}
-
-/// The fault of a tunnel's link that no packet enters.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum TunnelState {
-    /// The node does not have it.
-    Missing,
-    /// It is down.
-    Down {
-        /// Another link of VXLAN that has its UDP port.
-        held_by: Option<String>,
-    },
-    /// No route leads to the pods by it.
-    NoRoute,
-    /// The Nodes need no tunnel, and no route leads to the pods by this address of their Node.
-    NoGateway(IpAddr),
-    /// flannel carries packets in another way at the other Node.
-    OtherBackend {
-        /// The backend that this Node announces.
-        own: String,
-        /// The backend that the other Node announces.
-        other: String,
-    },
-    /// It has another VNI than the other Node announces, and no link has the announced one: each node discards the packets
-    /// of the other.
-    OtherNetwork {
-        /// The VNI of the link.
-        own: u64,
-        /// The VNI that the other Node announces.
-        announced: u64,
-        /// Whether the other Node runs Windows, where flannel needs 4096 or more.
-        windows: bool,
-    },
-    /// It receives at another UDP port than the other node sends to.
-    OtherPort {
-        /// The port of the link.
-        own: u16,
-        /// The port of the other node's.
-        other: u16,
-    },
-}
-
-/// The reason why the node and its neighbours on a link do not find each other.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Arp {
-    /// ARP is off at the link.
-    Off,
-    /// `arp_ignore` is 8, of this sysctl.
-    Ignored(String),
-    /// `arp_ignore` is 1 or 2: the node answers for none of its addresses but those of the link that asks.
-    Strict {
-        /// The sysctl.
-        key: String,
-        /// The gateway of a pod: an address of another link.
-        gateway: IpAddr,
-    },
-    /// This rule of nftables drops its packets.
-    Dropped(Box<By>),
-    /// This rule of another node drops its packets.
-    There {
-        /// The node.
-        node: String,
-        /// Its address on the link.
-        address: IpAddr,
-        /// The rule.
-        by: Box<By>,
-    },
-    /// This rule drops the messages of `ICMPv6` that have its place.
-    Unsolicited(Box<By>),
-}
-
-/// A packet after the first one of a connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Which {
-    /// The first reply.
-    Reply,
-    /// A reply after the first one.
-    LaterReply,
-    /// A packet of the client on the established connection.
-    Sent,
-    /// A datagram that is not the first one of its port.
-    Datagram,
-}
-
-/// The sysctl with the TTL that packets are sent with.
-pub const DEFAULT_TTL: &str = "net.ipv4.ip_default_ttl";
-
-/// The owner of the wrong MAC at a tunnel.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum WrongMac {
-    /// This node's link has another one than its Node announces.
-    Own,
-    /// This node sends to another one than the other Node announces.
-    Far,
-    /// Both nodes have the same, as copies of one machine do.
-    Same,
-    /// The other node sends to another one than this node's link has.
-    Sent,
-}
-
-/// Who has the network of a link, too.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum SameNetworkAs {
-    /// The pods on this bridge.
-    Pods(String),
-    /// The pods of another Node.
-    PodsOf {
-        /// The Node.
-        node: String,
-        /// Its range of pods.
-        range: Cidr,
-        /// Its address.
-        by: IpAddr,
-    },
-    /// A client outside the node.
-    Client {
-        /// Its address.
-        client: IpAddr,
-        /// The route that would lead replies out of the node.
-        way: Box<Route>,
     },
 }
 

@@ -282,11 +282,11 @@ impl Judge<'_> {
     /// Returns whether `name` is a bridge that leads to no other machine: all its ports are links of pods or containers.
     fn is_inner(&self, name: &str) -> bool {
         let links = self.node.links().map_or(&[][..], |links| &links.all);
-        let is_it = |link: &Link| link.name == name && link.kind == "bridge";
         let mut ports = links
             .iter()
             .filter(|link| link.master.as_deref() == Some(name));
-        links.iter().any(is_it) && ports.all(|port| port.kind == "veth")
+        self.link(name).is_some_and(|link| link.kind == "bridge")
+            && ports.all(|port| port.kind == "veth")
     }
 
     /// Returns the doubt about packets to `address`, a pod of the Node called `name`, that leave by a link and a gateway, which is `odd`.
@@ -353,8 +353,7 @@ impl Judge<'_> {
             Some(others.lead_there(&own.metadata.name, pods, &addresses(own)))
         };
         // Without its routing, kube-router has no bridge.
-        let links = self.node.links().map_or(&[][..], |all| &all.all);
-        let has_bridge = || links.iter().any(|link| link.name == "kube-bridge");
+        let has_bridge = || self.link("kube-bridge").is_some();
         let routes_here =
             || has_bridge() && self.node.agent_of(Maker::Other("kube-router")) == Some(Agent::Runs);
         self.peers().lengths[other].is_some()

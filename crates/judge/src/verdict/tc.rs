@@ -270,10 +270,7 @@ impl Judge<'_> {
     }
 
     fn is_ifb(&self, name: &str) -> bool {
-        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
-        links
-            .iter()
-            .any(|link| link.name == name && link.kind == "ifb")
+        self.link(name).is_some_and(|link| link.kind == "ifb")
     }
 }
 

@@ -207,8 +207,7 @@ impl Judge<'_> {
 
     /// Returns the doubt about packets to `address` of the Node `name` that leave by `device`, a VPN of which the cluster makes no use.
     pub(super) fn by_vpn(&self, address: IpAddr, name: &str, device: &str) -> Option<Fault> {
-        let links = &self.node.links().ok()?.all;
-        let link = links.iter().find(|link| link.name == device)?;
+        let link = self.link(device)?;
         let is_odd = link.kind == "tun" && !self.has_own_address_of_node(device);
         is_odd.then(|| {
             Fault::Unknown(Missing::Unmodelled(format!(

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::diversion::is_special;
 use super::judge::{Judge, Question, worst};
 use super::ports::REPLY_PORT;
-use super::{Fault, Missing, Obstacle, Which, tables_without_rules};
+use super::{Fault, Missing, Obstacle, Which};
 use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Flow, Outcome, Reply};
@@ -22,7 +22,7 @@ impl Judge<'_> {
     ) -> Option<(Outcome, Fault)> {
         let mut rules = self.node.rules().ok()?.all.iter();
         let leaves_here = reply.flow.entry != Entry::Outside && question.flow.entry != Entry::Host;
-        let has_way = rules.any(is_special) || tables_without_rules(self.node).is_some();
+        let has_way = rules.any(is_special) || self.without_rules().is_some();
         if !leaves_here || !has_way {
             return None;
         }

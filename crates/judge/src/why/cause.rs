@@ -445,7 +445,7 @@ pub(super) struct Failed {
     pub(super) client: Client,
     /// The address.
     pub(super) to: PathTarget,
-    /// If only some of them fail, their share; empty if it is not known.
+    /// If only some of them fail, their share, as text.
     pub(super) share: Option<String>,
 }
 

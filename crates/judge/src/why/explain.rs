@@ -351,8 +351,7 @@ impl Look<'_> {
                     }
                     blames.push(Blamed {
                         port: name.clone(),
-                        share: (path.fate == Fate::Partly)
-                            .then(|| path.share().unwrap_or_default()),
+                        share: path.share(),
                         by_design: path.by_design,
                         client: Some(path.client),
                         to: Some(path.target()),

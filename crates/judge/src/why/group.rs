@@ -9,7 +9,7 @@ use kpx_node::evidence::Time;
 /// A cause on one path of one port.
 pub(super) struct Blamed {
     pub(super) port: String,
-    /// If only some of the connections fail, their share; empty if it is not known.
+    /// If only some of the connections fail, their share, as text.
     pub(super) share: Option<String>,
     pub(super) by_design: bool,
     pub(super) client: Option<Client>,

@@ -71,14 +71,11 @@ impl Path {
 
     /// Returns the share of the connections that fail, if only some do: `25%`, or `25 to 75%` if it is unknown of some.
     pub fn share(&self) -> Option<String> {
-        let is_partly = self.fate == Fate::Partly && self.failing > 0.0;
         let percent = |share: f64| format!("{:.0}", share * 100.0);
-        let (least, most) = (
-            percent(self.failing),
-            percent((self.failing + self.unknown).min(1.0)),
-        );
-        is_partly.then(|| {
-            if least == most {
+        let least = percent(self.failing);
+        let most = percent((self.failing + self.unknown).min(1.0));
+        (self.fate == Fate::Partly).then(|| {
+            if self.failing == 0.0 || least == most {
                 format!("{least}%")
             } else {
                 format!("{least} to {most}%")

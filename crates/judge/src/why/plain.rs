@@ -11,7 +11,7 @@ use super::group::Blamed;
 use super::look::{Look, Unanswered};
 use super::target::{self, Asked};
 use super::{Broken, Path};
-use crate::verdict::{self, Fate, Fault, Kind, Target};
+use crate::verdict::{self, Fault, Kind, Target};
 use kpx_node::backend::ipvs::print;
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Family, Proto};
@@ -236,8 +236,7 @@ impl Look<'_> {
             if path.fate.fails() && !is_free(&path) {
                 for blame in self.plain_causes(target.port, &path) {
                     blames.push(Blamed {
-                        share: (path.fate == Fate::Partly)
-                            .then(|| path.share().unwrap_or_default()),
+                        share: path.share(),
                         by_design: path.by_design,
                         client: Some(path.client),
                         to: Some(path.target()),

@@ -519,8 +519,7 @@ impl At {
         let shares: Vec<&str> = shares.collect();
         match shares.as_slice() {
             [first, rest @ ..]
-                if !matches!(*first, "" | "0%" | "100%")
-                    && rest.iter().all(|share| share == first) =>
+                if !matches!(*first, "0%" | "100%") && rest.iter().all(|share| share == first) =>
             {
                 format!("{first} of {what}")
             }

@@ -107,13 +107,14 @@ fn before_kube_proxy(facts: &Facts<'_>) -> Verdict {
     }
     let rules = facts.node.iptables(IptablesBackend::InUse, Family::V4)?;
     let chain = rules.chain("nat", "PREROUTING");
-    let mut targets = chain.into_iter().flat_map(|chain| &chain.rules);
-    let first = targets.find_map(|rule| match &rule.target {
-        Some(Target::Jump(to)) if to.starts_with("AWS-CONNMARK-CHAIN-") => Some(to.to_string()),
-        Some(Target::Jump(to)) if **to == *"KUBE-SERVICES" => Some(String::new()),
+    let rules = chain.into_iter().flat_map(|chain| &chain.rules);
+    let mut jumps = rules.filter_map(|rule| match &rule.target {
+        Some(Target::Jump(to)) => Some(&**to),
         _ => None,
     });
-    let Some(before) = first.filter(|before| !before.is_empty()) else {
+    let is_of_plugin = |to: &str| to.starts_with("AWS-CONNMARK-CHAIN-");
+    let first = jumps.find(|to| is_of_plugin(to) || *to == "KUBE-SERVICES");
+    let Some(before) = first.filter(|to| is_of_plugin(to)) else {
         return Ok(Vec::new());
     };
     let message = format!(

@@ -403,6 +403,10 @@ impl Reach {
     pub fn next(&self, next: &Next) -> (String, Option<String>) {
         let (advice, there) = match next {
             Next::Run(advice, there) => (Cow::Borrowed(advice), there.as_deref()),
+            Next::DryRun(to) => {
+                let words = ["migrate", "--to", to.name(), "--dry-run"];
+                (Cow::Owned(Advice::kpx(words)), None)
+            }
             Next::Read => (Cow::Owned(self.reading()), None),
         };
         let way = self.way(there);

@@ -185,11 +185,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             link,
             address,
             others: SameNetworkAs::PodsOf { range, by, .. },
-        } => Fix::on_node(
-            "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0, `docker network rm` for other \
-             networks of Docker.",
-            format!("ip addr del {address} dev {link} && ip route replace {range} via {by}"),
-        ),
+        } => {
+            let own = (*address, link.clone());
+            way_there_fix(*range, *by, Some(&own), None, None)
+        }
         Obstacle::SameNetwork { link, address, .. } => Fix::on_node(
             "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0.",
             format!("ip addr del {address} dev {link}"),

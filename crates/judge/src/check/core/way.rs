@@ -48,8 +48,9 @@ pub fn way_there_fix(
     let route = format!("ip route replace {range} via {by}{link}");
     match own {
         Some((own, link)) => Fix::on_node(
-            "Remove the address, whose route hides the one by the other Node. If a pod of this node has an address of that range, \
-             recreate it: the network plugin has given it an earlier range of this node, or another Node's.",
+            "Remove the address, whose route hides the one by the other Node; that of a network of Docker with `docker network rm`, or \
+             \"bip\" in /etc/docker/daemon.json for docker0. If a pod of this node has an address of that range, recreate it: the network \
+             plugin has given it an earlier range of this node, or another Node's.",
             format!("ip addr del {own} dev {link} && {route}"),
         ),
         None => Fix::on_node(

@@ -3,12 +3,15 @@
 use super::{Block, Diagnosed};
 use crate::check::{Advice, Question, Severity, Subject, Word, bugs, kube_proxy};
 use crate::verdict::Tally;
+use kpx_node::backend::Mode;
 
 /// The command to run next.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Next {
     /// This one, on the node beside it if that is another one than the report's.
     Run(Advice, Option<String>),
+    /// The dry run of a switch to this mode.
+    DryRun(Mode),
     /// The one that reads the node again, with the rights to read everything.
     Read,
 }
@@ -49,19 +52,15 @@ pub(super) fn next(
     let found = worst
         .repair()
         .filter(|_| is_worth && (!are_notes || open.is_none()));
-    let plan = match question {
-        Question::Switch(to) => {
-            let words = ["migrate", "--to", to.name(), "--dry-run"];
-            Some((Advice::kpx(words), None))
-        }
-        Question::Now | Question::Upgrade(_) => None,
-    };
     let lesser = || worst.lesser_repair().filter(|_| is_worth);
     let found = found
         .or_else(|| worst.decided().filter(|_| is_worth))
         .or(explains)
         .or_else(|| open.clone().filter(|_| is_doubtful));
-    let found = found.or(plan).or_else(|| worst.looks_at_error());
+    if let (None, Question::Switch(to)) = (&found, question) {
+        return Next::DryRun(to);
+    }
+    let found = found.or_else(|| worst.looks_at_error());
     let found = found.or_else(lesser).or_else(|| worst.decides());
     let found = found.or(open);
     found.map_or_else(

@@ -3,6 +3,7 @@
 mod config;
 mod health;
 mod log;
+mod log_fixes;
 mod node;
 mod setup;
 mod silence;

@@ -1,6 +1,7 @@
 //! KP05: a missing, stopped or hung kube-proxy is one error, and checks that need its answers are folded into it.
 
-use super::log::{NAME, configured_server, server_fix, without_node};
+use super::log::{configured_server, server_fix, without_node};
+use super::log_fixes::NAME;
 use crate::check::core::{REPLACED, containers, is_replaced, runs_here, still_held};
 use crate::check::node_port::{is_proxys, socket_proof};
 use crate::check::{

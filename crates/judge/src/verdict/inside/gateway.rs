@@ -296,15 +296,12 @@ impl Judge<'_> {
         self.places.own(gateway).filter(|_| gateway.is_ipv4())?;
         let (_, link) = self.link_of_pod(inside.address)?;
         let far = self.far_end(link).filter(|_| link.name == own)?;
-        let links = &self.node.links().ok()?.all;
         let asked = match &far.master {
             None => far,
             // Switches of network plugins answer themselves, as Cilium's programs do.
-            Some(master) => links
-                .iter()
-                .find(|link| link.name == *master && link.kind == "bridge")?,
+            Some(master) => self.link(master).filter(|link| link.kind == "bridge")?,
         };
-        if links.iter().any(|link| link.name == "cilium_host") {
+        if self.link("cilium_host").is_some() {
             return None;
         }
         let asked = asked.name.as_str();

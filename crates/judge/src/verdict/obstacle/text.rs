@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    Arp, DEFAULT_TTL, Obstacle, SameNetworkAs, TunnelState, WayThere, Wayless, Which, WrongMac,
+    DEFAULT_TTL, Obstacle, SameNetworkAs, TunnelState, WayThere, Wayless, Which, WrongMac,
     accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
 };
 use crate::trace::mismatch::listed;
@@ -745,51 +745,7 @@ impl fmt::Display for Obstacle {
                      packets as invalid (chain KUBE-FORWARD)"
                 )
             }
-            Self::Arp { link, by } => match by {
-                Arp::Off => write!(
-                    f,
-                    "ARP is off at {link} (flag NOARP), so the node and its neighbours there do not find each other"
-                ),
-                Arp::Ignored(key) => write!(
-                    f,
-                    "{key} is 8, so the node answers no ARP request on {link}, and its neighbours there do not find it"
-                ),
-                Arp::Strict { key, gateway } => write!(
-                    f,
-                    "{key} is not 0 (strict ARP), so the node answers ARP requests on {link} for addresses of {link} alone, and not for \
-                     {gateway}, the gateway of the pod there"
-                ),
-                Arp::Dropped(by) if by.rule.number == 0 => write!(
-                    f,
-                    "the policy of chain {} in table {} drops ARP packets of {link}, so the node and its neighbours there do not find each \
-                     other",
-                    by.rule.chain, by.rule.table
-                ),
-                Arp::Dropped(by) => write!(
-                    f,
-                    "rule {} of chain {} in table {} drops ARP packets of {link}, so the node and its neighbours there do not \
-                     find each other",
-                    by.rule.number, by.rule.chain, by.rule.table
-                ),
-                Arp::There { node, address, by } => write!(
-                    f,
-                    "rule {} of chain {} in table {} of node {node} drops ARP packets, so {address}, its address, did not answer on {link} \
-                     (its neighbour entry is FAILED)",
-                    by.rule.number, by.rule.chain, by.rule.table
-                ),
-                Arp::Unsolicited(by) => {
-                    match by.rule.number {
-                        0 => write!(f, "the policy of chain {}", by.rule.chain),
-                        number => write!(f, "rule {number} of chain {}", by.rule.chain),
-                    }?;
-                    write!(
-                        f,
-                        " in table {} drops neighbour discovery (ICMPv6) on {link}, so the node and its neighbours there do not find \
-                         each other",
-                        by.rule.table
-                    )
-                }
-            },
+            Self::Arp { link, by } => by.write(f, link),
             Self::Tunnel {
                 link,
                 carrier,
