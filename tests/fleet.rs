@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use kpx_migrate::loss::ObservedLoss;
 use kpx_migrate::migration::{Leg, Stage};
-use kpx_migrate::preview::Preview;
+use kpx_migrate::preview::{MigrationBlocker, Preview};
 use kpx_migrate::wire::{Event, EventLine, Line, NodeReport, Outcome};
 use kpx_node::backend::Mode;
 use serde_json::{Value, json};
@@ -97,7 +97,14 @@ impl Nodes {
         let found = self.failing.lock().unwrap().get(&doing).cloned();
         let found = found.filter(|_| !words.contains(&"--skip"));
         let preview = Preview {
-            blockers: found.iter().cloned().collect(),
+            blockers: found
+                .iter()
+                .filter_map(|blocker| blocker.split_once(": "))
+                .map(|(id, message)| MigrationBlocker {
+                    id: id.to_owned(),
+                    message: message.to_owned(),
+                })
+                .collect(),
             loss: format!("no connections of {}", pod.node),
             ..Preview::default()
         };

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::ends::{HEALTHY, LINKS, NODES, flannel, json, says, tunnel};
+use super::ends::{HEALTHY, LINKS, NODES, flannel, json, lead_pods, says, tunnel};
 use super::incidents::{copy, write};
 use super::links::{add_policy_rules, add_routes};
+use super::meant::add_rule;
 use crate::support::kpx;
 
 const BOTH: [&str; 2] = ["10.244.0.0/24", "10.244.2.0/24"];
@@ -178,5 +179,94 @@ async fn a_route_to_the_other_end_of_a_tunnel_by_a_silent_gateway_is_named() {
         "the route 10.210.0.17/32 via 10.210.0.222 dev eth0 leads packets for 10.210.0.17",
         "ip route del 10.210.0.17/32 via 10.210.0.222 dev eth0",
     ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}
+
+/// Lets all Nodes announce `change`.
+fn announce(dir: &tempfile::TempDir, change: impl Fn(&mut Value)) {
+    let each = |nodes: &mut Value| {
+        nodes["items"]
+            .as_array_mut()
+            .unwrap()
+            .iter_mut()
+            .for_each(&change);
+    };
+    write(dir, NODES, json(each));
+}
+
+#[tokio::test]
+async fn azure_drops_ip_in_ip() {
+    for (provider, fate) in [("azure", "partly"), ("gce", "works")] {
+        let dir = copy(HEALTHY);
+        tunnel(&dir, Some(link("tunl0", "ipip")), &[]);
+        lead_pods(&dir, "tunl0", &BOTH);
+        announce(&dir, |node| {
+            node["metadata"]["annotations"] = json!({});
+            node["spec"]["providerID"] = format!("{provider}:///machine").into();
+        });
+        let words: &[&str] = match fate {
+            "works" => &[],
+            _ => &["are IP protocol 4, which the network of Azure drops"],
+        };
+        says(&dir, "demo/edge:http", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn flannel_leaves_routes_of_its_backend_extension_to_a_vpn() {
+    for (led, fate) in [(&BOTH[..], "works"), (&BOTH[..1], "partly")] {
+        let dir = tunnelled();
+        add(&dir, LINKS, link("tailscale0", "tun"));
+        lead_pods(&dir, "tailscale0", led);
+        let to_nodes =
+            json!({"dst": "10.210.0.17", "dev": "tailscale0", "table": "52", "flags": []});
+        add_routes(&dir, &[to_nodes]);
+        add_policy_rules(
+            &dir,
+            &[json!({"priority": 5270, "src": "all", "table": "52"})],
+        );
+        announce(&dir, |node| {
+            node["metadata"]["annotations"]["flannel.alpha.coreos.com/backend-type"] =
+                "extension".into();
+        });
+        let words: &[&str] = match fate {
+            "works" => &[],
+            _ => &["by tailscale0, the VPN to which flannel leaves such packets"],
+        };
+        says(&dir, "demo/edge:http", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn a_rule_may_lead_packets_past_the_tunnel_that_nodes_announce() {
+    for (name, kind, fate) in [
+        ("tailscale0", "tun", "unknown"),
+        ("vxlan-tunnel", "vxlan", "unknown"),
+        ("wireguard.cali", "wireguard", "works"),
+    ] {
+        let dir = tunnelled();
+        add(&dir, LINKS, link(name, kind));
+        let other = json!({"dst": "10.244.2.0/24", "dev": name, "table": "52", "flags": []});
+        let own = json!({"dst": "100.100.100.100", "dev": name, "table": "52", "flags": []});
+        add_routes(&dir, &[other, own]);
+        add_policy_rules(
+            &dir,
+            &[json!({"priority": 5270, "src": "all", "table": "52"})],
+        );
+        let not = format!("leave by {name}, not by flannel.1");
+        let words: &[&str] = match fate {
+            "works" => &[],
+            _ => &[&not, "routing policy rule 5270", "priority 5269"],
+        };
+        says(&dir, "demo/edge:http", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn what_stops_a_tunnels_packets_is_passed_by_these_packets() {
+    let dir = tunnelled();
+    let rule = "-A OUTPUT -o eth0 -m comment --comment \"kill switch\" -j DROP";
+    add_rule(&dir, "filter", rule);
+    let words = ["-I OUTPUT 1 -d 10.210.0.15 -p udp --dport 8472 -j ACCEPT"];
     says(&dir, "demo/edge:http", "partly", &words).await;
 }

@@ -386,6 +386,15 @@ async fn a_pod_is_named_in_the_command_that_is_about_it() {
     });
     let all = found(&dir, "CN06").await;
     assert!(all[0].2.contains("No plugin serves hostPorts"), "{all:?}");
+    // A Service with an address of the node takes the packets first.
+    let served = copy(HEALTHY);
+    object(&served, PODS, "edge-z8g9h", |pod| {
+        pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 8080, "hostPort": 80}]);
+    });
+    object(&served, "cluster/services.json", "api", |service| {
+        service["spec"]["externalIPs"] = json!(["10.210.0.16"]);
+    });
+    assert_eq!(found(&served, "CN06").await, []);
     // One does, and the rule is gone.
     write(&dir, RULES, |text| {
         text.replacen("*nat\n", "*nat\n:CNI-HOSTPORT-DNAT - [0:0]\n", 1)

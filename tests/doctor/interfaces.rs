@@ -178,3 +178,56 @@ async fn without_slices_a_service_that_the_rules_reject_is_no_error() {
     let is_of_empty = |finding: &(String, String, String)| finding.2.contains("has no endpoints");
     assert!(!found.iter().any(is_of_empty), "{found:?}");
 }
+
+#[tokio::test]
+async fn a_vpn_with_the_address_of_the_node_needs_no_arp() {
+    for (kind, needs_it) in [("wireguard", false), ("tun", false), ("veth", true)] {
+        let dir = copy(HEALTHY);
+        write(
+            &dir,
+            LINKS,
+            json(|links| {
+                let mut all = links.as_array_mut().unwrap().iter_mut();
+                let eth0 = all.find(|link| link["ifname"] == "eth0").unwrap();
+                eth0["flags"] = json!(["POINTOPOINT", "NOARP", "UP", "LOWER_UP"]);
+                eth0["linkinfo"] = json!({"info_kind": kind});
+            }),
+        );
+        let found = findings(&dir).await;
+        let is_said = found.iter().any(|of| of.2.contains("ARP is off at eth0"));
+        assert_eq!(is_said, needs_it, "{kind}: {found:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_links_of_one_network_answer_for_each_others_addresses() {
+    for (filter, ignore, fate) in [
+        ("0", "0", "works"),
+        ("1", "0", "unknown"),
+        ("1", "1", "lost"),
+    ] {
+        let dir = copy(HEALTHY);
+        add_link(&dir, "eth1", Some("veth"), Some(("10.210.0.116", 24)));
+        let own = json!({"type": "local", "dst": "10.210.0.116", "dev": "eth1", "table": "local", "scope": "host", "flags": []});
+        add_routes(&dir, &[own]);
+        write(&dir, "node/sysctl.txt", |text| {
+            let of_eth0 = text.lines().filter(|line| line.contains(".conf.eth0."));
+            let of_eth1: Vec<_> = of_eth0.map(|line| line.replace("eth0", "eth1")).collect();
+            let text = format!("{text}{}\n", of_eth1.join("\n"));
+            let text = text.replace(
+                "conf.eth1.rp_filter = 0",
+                &format!("conf.eth1.rp_filter = {filter}"),
+            );
+            text.replace(
+                "conf.all.arp_ignore = 0",
+                &format!("conf.all.arp_ignore = {ignore}"),
+            )
+        });
+        let to = "10.210.0.116:30080";
+        let words: &[&str] = match fate {
+            "works" => &[],
+            _ => &["rp_filter", "eth1"],
+        };
+        says_to(&dir, to, "10.210.0.77", fate, words).await;
+    }
+}

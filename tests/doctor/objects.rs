@@ -597,11 +597,70 @@ async fn metallb_announces_nothing_where_all_nodes_are_left_out() {
             }),
         );
         let (fate, words) = if is_said {
-            ("unknown", &["MetalLB announces no address"][..])
+            (
+                "unknown",
+                &[
+                    "MetalLB announces",
+                    "have the label node.kubernetes.io/exclude",
+                ][..],
+            )
         } else {
             ("works", &[][..])
         };
         says(&dir, "demo/edge-balanced", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn metallb_announces_an_address_of_policy_local_where_it_has_endpoints() {
+    let label = "node.kubernetes.io/exclude-from-external-load-balancers";
+    for (policy, is_said) in [("Local", true), ("Cluster", false)] {
+        let dir = copy(HEALTHY);
+        write(&dir, "cluster/services.json", |text| {
+            let mut all: serde_json::Value = serde_json::from_str(text).unwrap();
+            let items = all["items"].as_array_mut().unwrap().iter_mut();
+            for service in items.filter(|of| of["metadata"]["name"] == "edge-balanced") {
+                service["spec"]["externalTrafficPolicy"] = policy.into();
+                service["metadata"]["generation"] = 7.into();
+            }
+            all.to_string()
+        });
+        write(
+            &dir,
+            "cluster/endpointslices.json",
+            json(|all| {
+                let slices = all["items"].as_array_mut().unwrap().iter_mut();
+                let its = |slice: &&mut serde_json::Value| {
+                    slice["metadata"]["labels"]["kubernetes.io/service-name"] == "edge-balanced"
+                };
+                for slice in slices.filter(its) {
+                    let endpoints = slice["endpoints"].as_array_mut().unwrap();
+                    endpoints.retain(|endpoint| endpoint["nodeName"] == "w1");
+                }
+            }),
+        );
+        write(
+            &dir,
+            "cluster/nodes.json",
+            json(|all| {
+                let mut all = all["items"].as_array_mut().unwrap().iter_mut();
+                let own = all.find(|node| node["metadata"]["name"] == "w1").unwrap();
+                own["metadata"]["labels"][label] = "".into();
+            }),
+        );
+        write(
+            &dir,
+            "cluster/daemonsets.json",
+            json(|sets| {
+                let all = sets["items"].as_array_mut().unwrap();
+                let mut speaker = all[0].clone();
+                speaker["metadata"]["name"] = "speaker".into();
+                all.push(speaker);
+            }),
+        );
+        let answer = answer(dir.path().to_str().unwrap(), "demo/edge-balanced").await;
+        let words = "all Nodes with an endpoint (externalTrafficPolicy is Local)";
+        assert_eq!(answer.to_string().contains(words), is_said, "{answer}");
     }
 }
 

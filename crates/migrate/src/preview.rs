@@ -1,5 +1,7 @@
 //! The plan of a node's migration in short: its obstacles and its costs.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use kpx_judge::verdict::LossClass;
@@ -10,9 +12,9 @@ use kpx_node::words::number_of;
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Preview {
-    /// Findings that block the migration, as `ID: message`.
+    /// Findings that block the migration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub blockers: Vec<String>,
+    pub blockers: Vec<MigrationBlocker>,
     /// The number of established connections that will break.
     pub breaks: usize,
     /// The number of pods that will be evicted.
@@ -25,6 +27,28 @@ pub struct Preview {
     /// Stages that cannot be planned, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
+}
+
+/// A finding that blocks a migration.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct MigrationBlocker {
+    /// The check's ID.
+    pub id: String,
+    /// The finding's message.
+    pub message: String,
+}
+
+impl fmt::Display for MigrationBlocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.id, self.message)
+    }
+}
+
+/// Returns the blockers in a line.
+pub fn blocked_by(blockers: &[MigrationBlocker]) -> String {
+    let all: Vec<_> = blockers.iter().map(ToString::to_string).collect();
+    all.join("; ")
 }
 
 /// The result of a preview on one of many nodes.
@@ -55,7 +79,7 @@ impl Preview {
     /// Returns why the node is not migrated; `accept_loss` lets connections break.
     pub fn objection(&self, accept_loss: bool) -> Option<String> {
         if !self.blockers.is_empty() {
-            return Some(self.blockers.join("; "));
+            return Some(blocked_by(&self.blockers));
         }
         if !self.unknown.is_empty() {
             return Some(format!("unknown: {}", self.unknown.join("; ")));
@@ -115,7 +139,10 @@ mod tests {
         let unknown = Some("unknown: how".to_owned());
         assert_eq!(preview.objection(true), unknown);
         preview.unknown.clear();
-        preview.blockers.push("KM01: no ip_vs".to_owned());
+        preview.blockers.push(MigrationBlocker {
+            id: "KM01".to_owned(),
+            message: "no ip_vs".to_owned(),
+        });
         let blocked = Some("KM01: no ip_vs".to_owned());
         assert_eq!(preview.objection(true), blocked);
         let of = |result| NodePreview {

@@ -22,6 +22,7 @@ use kpx_judge::check::{
     ServiceRef, Severity, Subject, Summary,
 };
 use kpx_judge::verdict::{Failing, Tally};
+use kpx_migrate::preview::MigrationBlocker;
 use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Goal;
 use kpx_node::evidence::{ByTool, Time};
@@ -370,13 +371,15 @@ impl DoctorReport {
         blocks.map(|block| Block::new(block, &self.findings))
     }
 
-    /// Returns the errors, as `ID: message`.
-    pub(crate) fn blockers(&self) -> Vec<String> {
+    /// Returns the errors.
+    pub(crate) fn blockers(&self) -> Vec<MigrationBlocker> {
         let findings = self.findings.iter();
         let errors = findings.filter(|finding| finding.severity == Severity::Error);
-        errors
-            .map(|error| format!("{}: {}", error.id, error.message))
-            .collect()
+        let blockers = errors.map(|error| MigrationBlocker {
+            id: error.id.to_owned(),
+            message: error.message.clone(),
+        });
+        blockers.collect()
     }
 
     /// Returns whether the answer of a check is unknown.

@@ -28,6 +28,7 @@ use kpx_migrate::accept;
 use kpx_migrate::gates::{self, Expected, Previous};
 use kpx_migrate::journal::MigrationState;
 use kpx_migrate::migration::{Migration, Stage, Strategy};
+use kpx_migrate::preview::blocked_by;
 use kpx_migrate::probes::{Answerer, Target, Unanswered};
 use kpx_migrate::removal::Removal;
 use kpx_migrate::{drain, loss, probes, stage};
@@ -72,7 +73,7 @@ pub(super) async fn silent(session: &Session, args: &JourneyArgs, failure: Failu
     }
     Failure::from(eyre!(
         "blocked by {}; nothing was changed",
-        report.assessment.blockers().join("; ")
+        blocked_by(&report.assessment.blockers())
     ))
     .with_hint("`kpx explain ID` describes each fix")
     .blocked()

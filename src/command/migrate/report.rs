@@ -96,11 +96,8 @@ impl MigrateReport {
     /// Returns the reasons that block the migration: checks, and the worst loss in the new mode.
     pub(crate) fn blocked(&self) -> Option<String> {
         let short = self.short()?;
-        let ids = short
-            .blockers
-            .iter()
-            .filter_map(|blocker| blocker.split(':').next());
-        let mut ids: Vec<&str> = ids.collect();
+        let blockers = short.blockers.iter();
+        let mut ids: Vec<&str> = blockers.map(|blocker| blocker.id.as_str()).collect();
         ids.dedup();
         let lost = planned::lost_in_words(&short.lost).filter(|_| ids.contains(&LOST));
         let lost = lost.map_or_else(String::new, |lost| {
@@ -237,7 +234,7 @@ impl Report for MigrateReport {
         }
         if let Some(preview) = &result.preview {
             for blocker in &preview.blockers {
-                page.para("blocked: ", blocker);
+                page.para("blocked: ", &blocker.to_string());
             }
             for why in &preview.unknown {
                 page.para("unknown: ", why);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::render::{Page, Report, Tone};
 use crate::report::{CLEAN, FOUND, UNKNOWN};
-use kpx_node::dns::{Expected, Records, Variable};
+use kpx_node::dns::{DnsFailure, Expected, Records, Variable};
 
 /// The outcome of `kpx resolve`.
 #[derive(Debug, Serialize)]
@@ -79,7 +79,7 @@ pub(crate) enum Answer {
     /// The name does not exist.
     NoName,
     /// No answer, or an error.
-    Failed(String),
+    Failed(DnsFailure),
 }
 
 /// The variables of a Service in a container's environment.
@@ -151,8 +151,9 @@ impl ResolveReport {
             .find(|attempt| attempt.agrees == Some(false))
         {
             return match &of.answer {
-                Answer::Failed(why) => format!(
-                    "cluster DNS does not answer: {why}; next: kpx trace kube-system/kube-dns:dns"
+                Answer::Failed(failure) => format!(
+                    "cluster DNS does not answer: {}; next: kpx trace kube-system/kube-dns:dns",
+                    failure.why
                 ),
                 _ => format!(
                     "{} differs from the cluster's objects; next: kubectl -n kube-system logs -l k8s-app=kube-dns",
@@ -185,7 +186,7 @@ impl ResolveReport {
                     ),
                 };
                 match &of.answer {
-                    Answer::Failed(why) => why.clone(),
+                    Answer::Failed(failure) => failure.why.clone(),
                     Answer::NotQueried => format!("should resolve as {}{searched}", of.name),
                     _ => format!("resolves as {}{searched}", of.name),
                 }

@@ -1,5 +1,6 @@
 //! `kpx resolve`
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use super::args::ResolveArgs;
@@ -12,7 +13,7 @@ use crate::command::shared::nodes;
 use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use kpx_node::cluster::{self, EndpointSlice, Service};
-use kpx_node::dns::{self, Question, Records, Reply, Zone};
+use kpx_node::dns::{self, DnsFailure, Question, Records, Reply, Zone};
 use kpx_node::evidence::Item;
 use kpx_node::net::Family;
 
@@ -163,7 +164,7 @@ fn server(services: &[Service], session: &Session) -> DnsServer {
 pub(in crate::command) async fn unresolved(
     session: &Session,
     name: &str,
-) -> Result<Option<(SocketAddr, String)>, Failure> {
+) -> Result<Option<(SocketAddr, Unresolved)>, Failure> {
     if session.source.is_bundle() {
         return Ok(None);
     }
@@ -175,10 +176,27 @@ pub(in crate::command) async fn unresolved(
         return Ok(None);
     };
     Ok(match ask(session, server, name).await? {
-        Answer::Failed(why) => Some((server, why)),
-        Answer::NoName => Some((server, "the name does not exist".to_owned())),
+        Answer::Failed(failure) => Some((server, Unresolved::Failed(failure))),
+        Answer::NoName => Some((server, Unresolved::NoName)),
         Answer::Records(_) | Answer::NotQueried => None,
     })
+}
+
+/// Why a name has no records.
+pub(in crate::command) enum Unresolved {
+    /// The server did not answer, or answered with an error.
+    Failed(DnsFailure),
+    /// The name does not exist.
+    NoName,
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Failed(failure) => &failure.why,
+            Self::NoName => "the name does not exist",
+        })
+    }
 }
 
 /// Queries `server` for the records of `name`.
@@ -194,14 +212,22 @@ async fn ask(session: &Session, server: SocketAddr, name: &str) -> Result<Answer
             .ask(name, id)
             .map_err(|e| Failure::usage(e.to_string()))?;
         let answer = session.ask(server, message).await?;
-        let reply = answer.and_then(|answer| Reply::read(&answer, id).map_err(|e| e.to_string()));
+        let reply = answer.and_then(|answer| {
+            Reply::read(&answer, id).map_err(|e| DnsFailure {
+                is_silent: false,
+                why: e.to_string(),
+            })
+        });
         match reply {
             Ok(Reply::Records(more)) => records.extend(more),
             Ok(Reply::NoName) => return Ok(Answer::NoName),
             Ok(Reply::Failed(code)) => {
-                return Ok(Answer::Failed(format!("{server} answered {code}")));
+                return Ok(Answer::Failed(DnsFailure {
+                    is_silent: false,
+                    why: format!("{server} answered {code}"),
+                }));
             }
-            Err(why) => return Ok(Answer::Failed(why)),
+            Err(failure) => return Ok(Answer::Failed(failure)),
         }
     }
     Ok(Answer::Records(records))

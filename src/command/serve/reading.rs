@@ -83,16 +83,17 @@ impl Reading {
         serde_json::from_slice(text).map_err(|e| format!("cannot read the answer: {e}"))
     }
 
-    /// Notes a gap, unless the node does not have the item.
+    /// Notes a gap, unless the item does not apply to the node.
     fn gap(&mut self, what: &str, gap: &Gap) {
-        let is_none = match gap {
-            Gap::NotApplicable(_) => true,
-            // A module that is not loaded, or a tool that nothing needs.
-            Gap::Absent(..) => !what.starts_with("mode"),
-            _ => false,
-        };
-        if !is_none {
+        if !matches!(gap, Gap::NotApplicable(_)) {
             self.unknown.insert(what.to_owned(), gap.to_string());
+        }
+    }
+
+    /// Notes a gap, unless the node does not have the item: a module that is not loaded, or a tool that nothing needs.
+    fn gap_unless_absent(&mut self, what: &str, gap: &Gap) {
+        if !matches!(gap, Gap::Absent(..)) {
+            self.gap(what, gap);
         }
     }
 
@@ -136,7 +137,7 @@ impl Reading {
                     let row = ("iptables".to_owned(), family.to_string(), count);
                     self.rules.push(row);
                 }
-                Err(gap) => self.gap("rules-iptables", &gap),
+                Err(gap) => self.gap_unless_absent("rules-iptables", &gap),
             }
             match node.nft() {
                 Ok(rules) => {
@@ -146,7 +147,7 @@ impl Reading {
                     let row = ("nftables".to_owned(), family.to_string(), count);
                     self.rules.push(row);
                 }
-                Err(gap) => self.gap("rules-nftables", &gap),
+                Err(gap) => self.gap_unless_absent("rules-nftables", &gap),
             }
         }
         match node.ipvs() {
@@ -159,7 +160,7 @@ impl Reading {
                     self.servers.push((family.to_string(), count));
                 }
             }
-            Err(gap) => self.gap("virtual-servers", &gap),
+            Err(gap) => self.gap_unless_absent("virtual-servers", &gap),
         }
     }
 
@@ -171,7 +172,7 @@ impl Reading {
         };
         let found = match diff::compare(node, mode, families) {
             Ok(found) => found,
-            Err(gap) => return self.gap("drift", &gap),
+            Err(gap) => return self.gap_unless_absent("drift", &gap),
         };
         if let Some(of) = found.unknown.first() {
             let why = format!("{}: {}", of.what, of.gap);

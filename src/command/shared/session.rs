@@ -24,7 +24,7 @@ use crate::view::View;
 use kpx_host as host;
 use kpx_judge::check::ignore::Entry;
 use kpx_node::backend::Mode;
-use kpx_node::dns;
+use kpx_node::dns::{self, DnsFailure};
 use kpx_node::evidence::{self, BundleError, Evidence, Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -208,15 +208,9 @@ impl Session {
         &self,
         server: SocketAddr,
         question: Vec<u8>,
-    ) -> Result<Result<Vec<u8>, String>, Failure> {
+    ) -> Result<Result<Vec<u8>, DnsFailure>, Failure> {
         match self.source.pod() {
-            None => {
-                let answer = host::ask(&self.host, server, question, dns::is_truncated).await;
-                Ok(answer.map_err(|gap| match gap {
-                    Gap::Failed(_, why) => why,
-                    gap => gap.to_string(),
-                }))
-            }
+            None => Ok(host::ask(&self.host, server, question, dns::is_truncated).await),
             Some(node) => node.ask(server, question).await.map_err(unreached),
         }
     }

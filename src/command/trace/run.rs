@@ -593,12 +593,6 @@ fn trace(
         None => format!("{} ({})", source.name, packet.source),
         Some(_) => source.name.clone(),
     };
-    let kind = source
-        .name
-        .split(" (")
-        .next()
-        .unwrap_or_default()
-        .to_owned();
     let mut notes = notes(node, flow, outcomes, service);
     if flow.mark != 0 {
         notes.insert(0, format!("the packet enters with mark {:#x}", flow.mark));
@@ -608,7 +602,7 @@ fn trace(
     }
     let outcomes = trace::forwarded(node, flow, outcomes);
     SourceTrace::new(
-        (name, kind),
+        (name, source.entry),
         packet,
         &outcomes,
         judged,

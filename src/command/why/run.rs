@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::args::{ProbeFrom, WhyArgs};
 use super::report::nodes::WhyOfNodes;
 use super::report::{Probed, WhyReport, picture, svg};
-use crate::command::resolve::run::unresolved;
+use crate::command::resolve::run::{Unresolved, unresolved};
 use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity::{named, reach, reach_all};
@@ -117,14 +117,16 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     if let Some(name) = dns_name(&args.target).filter(|_| answer.found.is_some())
         && let Some((server, result)) = unresolved(session, name).await?
     {
-        let is_silent = result.contains("no answer") || result.contains("timed out");
-        let fate = if is_silent { Fate::Lost } else { Fate::Refused };
+        let fate = match &result {
+            Unresolved::Failed(failure) if failure.is_silent => Fate::Lost,
+            _ => Fate::Refused,
+        };
         let name = name.to_owned();
         answer.add(
             Cause::Dns {
                 name,
                 server,
-                result,
+                result: result.to_string(),
             },
             fate,
         );

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::Options;
 use super::context::Context;
 use super::probe::any;
+use kpx_node::dns::DnsFailure;
 use kpx_node::evidence::{Gap, Item};
 
 /// Time limit for an answer before the query is sent again, as resolvers do.
@@ -33,7 +34,7 @@ pub async fn ask(
     server: SocketAddr,
     question: Vec<u8>,
     is_truncated: fn(&[u8]) -> bool,
-) -> Result<Vec<u8>, Gap> {
+) -> Result<Vec<u8>, DnsFailure> {
     let context = Context::new(options);
     let work = async move |_| {
         let mut met = exchange(server, &question, PATIENCE, is_truncated).await;
@@ -42,11 +43,18 @@ pub async fn ask(
                 met = exchange(server, &question, PATIENCE, is_truncated).await;
             }
         }
-        met.map_err(|e| Gap::Failed(Item::Services, format!("{server}: {e}")))
+        Ok(met.map_err(|e| DnsFailure {
+            is_silent: e.kind() == TimedOut,
+            why: format!("{server}: {e}"),
+        }))
     };
-    context
-        .inside_as(Item::Services, "the question", work)
-        .await
+    let answer = context.inside_as(Item::Services, "the question", work);
+    answer.await.unwrap_or_else(|gap| {
+        Err(DnsFailure {
+            is_silent: matches!(gap, Gap::Late(..)),
+            why: gap.to_string(),
+        })
+    })
 }
 
 /// Sends `question` to `server` once and returns the reply: over UDP, or over TCP if `is_truncated` returns true for the

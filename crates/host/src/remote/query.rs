@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RemoteNode, Unreached};
 use crate::ProbeResult;
+use kpx_node::dns::DnsFailure;
 use kpx_node::net::Proto;
 
 /// A query that a kpx in a pod sends.
@@ -45,7 +46,7 @@ impl RemoteNode {
         &self,
         server: SocketAddr,
         message: Vec<u8>,
-    ) -> Result<Result<Vec<u8>, String>, Unreached> {
+    ) -> Result<Result<Vec<u8>, DnsFailure>, Unreached> {
         self.query(&Query::Dns { server, message }).await
     }
 

@@ -51,7 +51,7 @@ pub use notes::{Tracked, end_tracked, knows_endpoints, notes, tracked, unread};
 pub(crate) use packet::SENT_TTL;
 pub use packet::{Carried, Entry, Flow, Follow, Further, OriginalTuple, Reply};
 pub(crate) use rule::own_policies;
-pub use rule::{Accepted, PODS, Rule};
+pub use rule::{Accepted, Insertion, PODS, Rule};
 pub use stage::base_chains;
 pub(crate) use walks::Kept;
 pub use walks::Walks;

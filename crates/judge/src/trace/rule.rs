@@ -60,6 +60,26 @@ pub enum Accepted {
     Established,
 }
 
+/// Where a command puts a rule before another one.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Insertion {
+    /// The command without what the new rule matches: `iptables -t filter -I INPUT 3`.
+    head: String,
+    is_nft: bool,
+}
+
+impl Insertion {
+    /// Returns the command that accepts the packets which match `iptables`, or `nft` in nftables.
+    pub fn accept(&self, iptables: &str, nft: &str) -> String {
+        let head = &self.head;
+        if self.is_nft {
+            format!("{head} {nft} accept")
+        } else {
+            format!("{head} {iptables} -j ACCEPT")
+        }
+    }
+}
+
 impl Rule {
     /// Returns the rule of `hop`, whose packet is of `family`.
     pub fn of(hop: &Hop, family: Family) -> Self {

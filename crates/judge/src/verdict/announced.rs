@@ -1,12 +1,13 @@
 //! Addresses of Services that clients outside look for in a network of this node: a machine must answer for them there.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::judge::{Judge, Question};
 use super::{Fault, Missing, sysctl_of};
 use crate::trace::Entry;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::cluster::{DaemonSet, Pod, PodSpec, Service};
+use kpx_node::cluster::{DaemonSet, Node, Pod, PodSpec, Service};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Address;
 
@@ -39,8 +40,28 @@ const LEFT_OUT: &str = "node.kubernetes.io/exclude-from-external-load-balancers"
 /// The option with which the speaker of `MetalLB` ignores that label.
 const IGNORES: &str = "--ignore-exclude-lb";
 
-/// Returns that only `MetalLB` announces addresses, and all Nodes are excluded.
-fn all_left_out(node: &NodeSnapshot<'_>) -> Option<String> {
+/// Returns the Nodes that have endpoints of the Service called `service`, as `NAMESPACE/NAME`, if its externalTrafficPolicy is Local: no
+/// other one may announce its addresses.
+fn local_nodes<'n>(node: &'n NodeSnapshot<'_>, service: &str) -> Option<BTreeSet<&'n str>> {
+    let asked = service.split_once('/')?;
+    let mut services = node.services().ok()?.iter();
+    let service = services
+        .find(|service| (&*service.metadata.namespace, &*service.metadata.name) == asked)?;
+    if service.spec.external_traffic_policy.as_deref() != Some("Local") {
+        return None;
+    }
+    let slices = node.slices().ok()?.iter();
+    let slices = slices.filter(|slice| slice.service() == Some(asked));
+    let names = slices.flat_map(|slice| &slice.endpoints);
+    Some(
+        names
+            .filter_map(|endpoint| endpoint.node_name.as_deref())
+            .collect(),
+    )
+}
+
+/// Returns that only `MetalLB` announces addresses, and that all Nodes which may announce those of `service` are excluded.
+fn all_left_out(node: &NodeSnapshot<'_>, service: &str) -> Option<String> {
     let is_one = |name: &str| SPEAKERS.iter().any(|speaker| name.contains(speaker));
     let sets = node.daemon_sets().map_or(&[][..], Vec::as_slice).iter();
     let pods = node.pods().map_or(&[][..], Vec::as_slice).iter();
@@ -53,19 +74,24 @@ fn all_left_out(node: &NodeSnapshot<'_>) -> Option<String> {
         let mut containers = spec.containers.iter();
         containers.any(|container| container.args.iter().any(|arg| arg.starts_with(IGNORES)))
     };
-    let nodes = node.nodes().ok()?;
-    let is_left_out = !nodes.is_empty()
-        && nodes
-            .iter()
-            .all(|node| node.metadata.labels.contains_key(LEFT_OUT));
+    let local = local_nodes(node, service);
+    let may = |name: &str| local.as_ref().is_none_or(|local| local.contains(name));
+    let nodes = node.nodes().ok()?.iter();
+    let nodes: Vec<&Node> = nodes.filter(|node| may(&node.metadata.name)).collect();
+    let is_excluded = |node: &&Node| node.metadata.labels.contains_key(LEFT_OUT);
+    let is_left_out = !nodes.is_empty() && nodes.iter().all(is_excluded);
     let is_metallb = !found.is_empty()
         && found
             .iter()
             .all(|(name, spec)| is_one(name) && !ignores(spec));
     (is_left_out && is_metallb).then(|| {
+        let which = match &local {
+            Some(_) => "the address nowhere: all Nodes with an endpoint (externalTrafficPolicy is Local)",
+            None => "no address: all Nodes",
+        };
         format!(
-            "MetalLB announces no address: all Nodes have the label {LEFT_OUT}, which it honors. `kubectl label nodes NODE {LEFT_OUT}-` \
-             removes it from a Node"
+            "MetalLB announces {which} have the label {LEFT_OUT}, which it honors. `kubectl label nodes NODE {LEFT_OUT}-` removes it from a \
+             Node"
         )
     })
 }
@@ -122,7 +148,7 @@ impl Judge<'_> {
         if own.any(|at| at.addr.addr == address) || self.answers(network, address) {
             return None;
         }
-        let why = all_left_out(self.node);
+        let why = all_left_out(self.node, self.places.service(address)?);
         let is_silent = why.is_some() || is_announced(self.node) == Some(false);
         is_silent.then_some(Missing::Unannounced { address, why })
     }

@@ -129,7 +129,8 @@ impl Judge<'_> {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         let own = links.iter().find(|own_link| own_link.name == link)?;
         // Tunnels and links of some network plugins need no neighbour entry.
-        let needs_it = own.kind == "bridge" || self.places.links_of_node().contains(link);
+        let is_of_node = self.places.links_of_node().contains(link) && !own.is_tunnel();
+        let needs_it = own.kind == "bridge" || is_of_node;
         if needs_it && own.flag("NOARP") == Some(true) {
             return fault(Arp::Off);
         }

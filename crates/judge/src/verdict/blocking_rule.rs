@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::trace::{Accepted, Hop, Rule, why};
+use crate::trace::{Accepted, Hop, Insertion, Rule, why};
 use kpx_node::evidence::Item;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -20,8 +20,8 @@ pub struct By {
     pub maker: Maker,
     /// Whether that is a network plugin whose agent runs here; `None` if it is none, or if that is not known.
     pub agent: Option<Agent>,
-    /// The command that restarts, or lists, the agent of the network plugin, if the rule ends packets of pods unknown to the plugin.
-    pub behind: Option<String>,
+    /// The network plugin's agent, if the rule ends packets of pods unknown to the plugin.
+    pub behind: Option<PluginAgent>,
     /// The NetworkPolicies that apply where it holds packets back, as `NAMESPACE/NAME`; `None` if it is of no policy that is in force.
     pub policies: Option<Vec<String>>,
     /// The pod that uses the host's network and whose policies it applies to the whole node, as `NAMESPACE/NAME`; empty if its name is
@@ -31,6 +31,8 @@ pub struct By {
     pub meshed_pod: Option<String>,
     /// The command that removes it, if it is not a policy.
     pub undo: Option<String>,
+    /// Where a command puts a rule before it.
+    pub insertion: Insertion,
     /// The command that lists its chain.
     pub listing: String,
     /// The command that lets the cluster's own networks pass, if it drops a range of sources.
@@ -150,6 +152,22 @@ pub(super) fn has_strict_ports(node: &NodeSnapshot<'_>) -> bool {
     values.any(|(_, value)| matches!(value.trim().to_lowercase().as_str(), "yes" | "true"))
 }
 
+/// What runs the agent of a network plugin on the node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PluginAgent {
+    /// A pod.
+    Pod {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A unit of systemd.
+    Unit(String),
+    /// It is not known.
+    Unknown,
+}
+
 impl By {
     /// Returns `rule` of `node`; by its name and content, `maker` made it.
     pub fn new(rule: Rule, maker: Maker, node: &NodeSnapshot<'_>) -> Self {
@@ -160,12 +178,16 @@ impl By {
                 let pod = node.agent_pod(maker).map(|pod| &pod.metadata);
                 let mut processes = node.processes().into_iter().flat_map(kube_proxies);
                 match pod {
-                    Some(pod) => format!("kubectl -n {} delete pod {}", pod.namespace, pod.name),
-                    // k3s contains kube-router, too.
-                    None => match processes.find_map(unit) {
-                        Some(unit) => format!("systemctl restart {unit}"),
-                        None => "kubectl get pods -A -o wide".to_owned(),
+                    Some(pod) => PluginAgent::Pod {
+                        namespace: pod.namespace.to_string(),
+                        name: pod.name.to_string(),
                     },
+                    // k3s contains kube-router, too.
+                    None => processes
+                        .find_map(unit)
+                        .map_or(PluginAgent::Unknown, |unit| {
+                            PluginAgent::Unit(unit.to_owned())
+                        }),
                 }
             }),
             policies: is_of_policy(&rule, maker, node).then(|| rule.policies(node)),
@@ -183,6 +205,7 @@ impl By {
             closes: rule.closes(node),
             is_strict: maker == Maker::Other("firewalld") && has_strict_ports(node),
             is_of_input: rule.is_of_input(node),
+            insertion: rule.insertion(node),
             passes: passes(&rule, rule.family, node),
             maker,
             rule,

@@ -257,12 +257,14 @@ pub enum Odd {
         /// The plugin.
         plugin: &'static str,
     },
-    /// A routing policy rule leads some packets there, and the others go by that node's address.
+    /// A routing policy rule leads some packets there, and the others go by that node's address, or by a tunnel.
     Rule {
         /// The rule.
         rule: Box<PolicyRule>,
         /// The rule that leads packets to pods past it.
         bypass: Option<Box<PolicyRule>>,
+        /// The tunnel by which the others go, if they do.
+        tunnel: Option<String>,
     },
     /// It is one of several next hops of the route there, and another one is that node's address.
     NextHop {
@@ -316,9 +318,10 @@ impl OddWay {
             Odd::LeftOver { link, plugin } => {
                 format!("{link} is a link of {plugin}, which does not run on this node")
             }
-            Odd::Rule { rule, .. } => format!(
-                "routing policy rule {} ({rule}) leads them past the route by that address",
-                rule.priority
+            Odd::Rule { rule, tunnel, .. } => format!(
+                "routing policy rule {} ({rule}) leads them past the route by that {}",
+                rule.priority,
+                if tunnel.is_some() { "tunnel" } else { "address" }
             ),
             Odd::NextHop { hops } => format!(
                 "the route to them has {hops} next hops, and this one is no address of {node}, so that some connections take it"
@@ -797,7 +800,17 @@ impl fmt::Display for Missing {
                     0 => write!(f, "the replies to pod {} on {node}", address.ip()),
                     _ => write!(f, "the packets to endpoint {address} on {node}"),
                 }?;
-                write!(f, " leave by {way}, not by {by}: ")?;
+                match &there.odd {
+                    Some(OddWay {
+                        why:
+                            Odd::Rule {
+                                tunnel: Some(tunnel),
+                                ..
+                            },
+                        ..
+                    }) => write!(f, " leave by {way}, not by {tunnel}: "),
+                    _ => write!(f, " leave by {way}, not by {by}: "),
+                }?;
                 match (&there.own, &there.odd) {
                     (_, Some(odd)) => f.write_str(&odd.words(node)),
                     (Some((own, link)), None) => write!(

@@ -15,7 +15,7 @@ use super::diversion::pods_with;
 use super::judge::{Judge, Question};
 use super::place::Holder;
 use super::tells::sets_marks;
-use super::{Fault, Missing, Obstacle, Onward};
+use super::{Fault, Missing, Obstacle, Onward, sysctl_of};
 use crate::trace::region::{Asked, AskedMark};
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Flow, Outcome};
@@ -145,7 +145,15 @@ impl Judge<'_> {
         if let Some(link) = &entered.link
             && let Some(fault) = self.astray(link, source, outcome.destination.0)
         {
-            return Some(fault);
+            let other = self.answers_too(link, question.flow.destination);
+            return Some(match other {
+                Some(other) => Fault::Unknown(Missing::Unmodelled(format!(
+                    "{link} and {other} are in one network, and both answer ARP requests for {} (arp_ignore is 0): where packets from \
+                     {source} come in by {link}, its rp_filter drops them",
+                    question.flow.destination
+                ))),
+                None => fault,
+            });
         }
         self.link_forwarding(question, outcome, entered.link.as_deref())
             .or_else(|| self.reply_astray(question, outcome))
@@ -306,6 +314,28 @@ impl Judge<'_> {
         })
     }
 
+    /// Returns another link of the network in which `link` has `address`, if it answers ARP requests for that address as well.
+    fn answers_too(&self, link: &str, address: IpAddr) -> Option<&str> {
+        let all = &self.node.addresses().ok()?.all;
+        let others = all.iter().map(|at| at.link.as_str());
+        let mut others = others.filter(|other| self.share_network(link, other, address));
+        let other = others.next()?;
+        let sysctl = self.node.sysctl().ok()?;
+        let ignores = |name: &str| sysctl.get(&sysctl_of(name, "arp_ignore")) != Some("0");
+        (!ignores("all") && !ignores(other)).then_some(other)
+    }
+
+    /// Returns whether the network in which `link` has `address` is that of `other`, a further link, as well.
+    fn share_network(&self, link: &str, other: &str, address: IpAddr) -> bool {
+        let all = self.node.addresses().map_or(&[][..], |all| &all.all);
+        let mut own = all.iter().filter(|at| at.link == link);
+        let own = own.find(|at| at.addr.addr == address && !at.addr.is_host());
+        own.is_some_and(|own| {
+            let mut its = all.iter().filter(|at| at.link == other && other != link);
+            its.any(|at| at.addr.normal() == own.addr.normal())
+        })
+    }
+
     /// Returns whether the filter of `link` is strict.
     fn filters(&self, link: Option<&str>) -> bool {
         link.is_some_and(|link| self.ingress.strict.contains(link))
@@ -379,9 +409,11 @@ impl Judge<'_> {
         let all = &self.node.addresses().ok()?.all;
         let has = |at: &&Address| at.scope == "global" && at.addr.contains(address);
         let mut having = all.iter().filter(has).filter(|at| at.link != DUMMY);
-        let link = having
+        let in_network = having.clone().filter(|at| !at.addr.is_host());
+        let link = in_network
             .clone()
-            .find(|at| !at.addr.is_host())
+            .find(|at| at.addr.addr == address)
+            .or_else(|| in_network.clone().next())
             .or_else(|| having.find(|at| self.is_alone_on_wire(at)));
         Some(link?.link.as_str())
     }
@@ -392,6 +424,9 @@ impl Judge<'_> {
         let client = outcome.sent_from;
         let link = self.wire_of(question.flow)?;
         let back = self.leaves_elsewhere(question, outcome, link)?;
+        if self.share_network(link, &back, address) {
+            return None;
+        }
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "replies to {client} leave by {back}, although {address} is in the network of {link}: routers that check sources \
              drop them"

@@ -56,7 +56,7 @@ use serde::Serialize;
 pub use across::{Across, Arrival, Far, Onward};
 pub use balancer::{hidden_balancer, hidden_balancer_words};
 pub use barrier::Barrier;
-pub use blocking_rule::{By, Pass};
+pub use blocking_rule::{By, Pass, PluginAgent};
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use design::{is_by_design, is_local, undetected, unnamed};
 pub use diversion::{Diversion, Diverter, Ways};

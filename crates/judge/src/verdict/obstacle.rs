@@ -190,6 +190,17 @@ pub enum Obstacle {
         /// The route.
         route: Box<Route>,
     },
+    /// The network of the provider drops the packets of a tunnel to another node.
+    BlockedByCloud {
+        /// The tunnel's link.
+        link: String,
+        /// The other node.
+        node: String,
+        /// The provider.
+        cloud: &'static str,
+        /// The protocol of the tunnel's packets.
+        proto: Proto,
+    },
     /// The pod of an endpoint has ended.
     Ended {
         /// The endpoint.
@@ -633,6 +644,7 @@ impl Obstacle {
             | Self::ForeignTunnelEnd { .. }
             | Self::InnerTunnelEnd { .. }
             | Self::OffTunnel { .. }
+            | Self::BlockedByCloud { .. }
             | Self::HomeGone { .. }
             | Self::OtherMac { .. }
             | Self::Unanswered { .. }
@@ -714,6 +726,7 @@ impl Obstacle {
             | Self::NoSourcePort { .. }
             | Self::NoPeer { .. }
             | Self::OtherSource { .. }
+            | Self::BlockedByCloud { .. }
             | Self::IntoTunnel { .. }
             | Self::Detour { .. }
             | Self::HiddenRoute { .. }

@@ -169,7 +169,7 @@ impl Judge<'_> {
         if by == addr {
             return self.by_vpn(addr, name, device);
         }
-        if let Some(odd) = self.by_rule(addr, by, (device, gateway)) {
+        if let Some(odd) = self.by_rule((name, addr), by, (device, gateway)) {
             return self.missing_way(address, name, (device, gateway), odd);
         }
         if !self.places.is_pod(addr) {
@@ -437,18 +437,24 @@ impl Judge<'_> {
         Some(OddWay { why, hider })
     }
 
-    /// Returns the routing policy rule that leads packets to `pod` by `way`, a link and a gateway, if others go by `by`, the address of the
-    /// pod's Node, or by a tunnel, or would without the rule.
+    /// Returns the routing policy rule that leads packets to `pod` of the Node called `name` by `way`, a link and a gateway, if others go by
+    /// `by`, the address of that Node, or by a tunnel, or would without the rule.
     fn by_rule(
         &self,
-        pod: IpAddr,
+        (name, pod): (&str, IpAddr),
         by: IpAddr,
         (device, gateway): (&str, Option<IpAddr>),
     ) -> Option<OddWay> {
         let plain = self.router.found(Lookup::to(Asked::new(pod, None)));
         let plain = plain.ok().flatten()?;
-        // The default route of a VPN is in a table of its own, which comes before the table of all other routes.
-        let usual = self.hidden_by_default(pod, plain).unwrap_or(plain);
+        let is_of_plugin = self
+            .link(device)
+            .is_some_and(|link| plugin_of(link).is_some());
+        let tunnel = self.announced_tunnel(name, Family::of(pod));
+        let tunnel = tunnel.filter(|tunnel| tunnel != device && !is_of_plugin);
+        let usual = self.hidden_in_main(pod, plain, tunnel.as_deref());
+        let is_hidden = usual.is_some();
+        let usual = usual.unwrap_or(plain);
         let way = |route: &Route| (route.device.as_deref() == Some(device), route.gateway);
         if way(usual) == (true, gateway)
             || usual.gateway != Some(by) && !usual.devices().iter().any(|link| self.is_tunnel(link))
@@ -458,29 +464,40 @@ impl Judge<'_> {
         let (route, rule) = self.leading(pod, (device, gateway))?;
         let rule = rule?;
         // Network plugins lead packets into tunnels by rules of their own, but not by a default route.
-        if self.is_tunnel(device) && route.destination.prefix > 0
+        let is_of_tunnel = tunnel.is_some() && is_hidden;
+        if self.is_tunnel(device) && route.destination.prefix > 0 && !is_of_tunnel
             || self.keeps_pod_apart(&route.table)
         {
             return None;
         }
         let bypass = pods_with(self.node, pod).and_then(|range| rule.bypass(range));
+        let mut usual = usual.devices().into_iter();
+        let tunnel = usual.find(|link| self.is_tunnel(link)).map(str::to_owned);
         Some(OddWay {
             why: Odd::Rule {
                 rule: Box::new(rule.clone()),
                 bypass: bypass.map(Box::new),
+                tunnel,
             },
             hider: None,
         })
     }
 
-    /// Returns the route of the main table to `pod` that `chosen`, a default route of another table, hides.
-    fn hidden_by_default(&self, pod: IpAddr, chosen: &Route) -> Option<&Route> {
-        let is_default = chosen.destination.prefix == 0 && !chosen.is_main();
-        let mut routes = self.node.routes().ok()?.all.iter().filter(|_| is_default);
-        routes.find(|route| {
+    /// Returns the route of the main table to `pod` that `chosen`, a route of another table which comes before it, hides: that is the default
+    /// route of a VPN, or the route hidden is by `tunnel`, which network plugins announce.
+    fn hidden_in_main(&self, pod: IpAddr, chosen: &Route, tunnel: Option<&str>) -> Option<&Route> {
+        let is_default = chosen.destination.prefix == 0;
+        let mut routes = self.node.routes().ok()?.all.iter();
+        let hidden = routes.find(|route| {
             let to = route.destination;
-            route.is_main() && route.kind == "unicast" && to.prefix > 0 && to.contains(pod)
-        })
+            let is_of_tunnel = || tunnel.is_some_and(|tunnel| route.devices() == [tunnel]);
+            route.is_main()
+                && route.kind == "unicast"
+                && to.prefix > 0
+                && to.contains(pod)
+                && (is_default || is_of_tunnel())
+        });
+        hidden.filter(|_| !chosen.is_main())
     }
 
     /// Returns the address of this node in `range` whose network leads packets for `pod` to `link`.

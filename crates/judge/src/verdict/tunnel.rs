@@ -87,6 +87,14 @@ impl Judge<'_> {
         let (proto, port) = carried_by(tunnel)?;
         let (own, other) = self.both_ends(outcome)?;
         let name = &other.metadata.name;
+        if proto == IPIP && [own, other].into_iter().all(is_of_azure) {
+            return Some(Fault::Obstacle(Box::new(Obstacle::BlockedByCloud {
+                link: out.to_owned(),
+                node: name.clone(),
+                cloud: "Azure",
+                proto,
+            })));
+        }
         // The packets of the other node come first where the connection comes from there.
         let is_first = question.flow.entry == Entry::Outside;
         let key = (out.to_owned(), name.clone(), is_first);
@@ -535,6 +543,9 @@ impl Judge<'_> {
             _ if let Some((own, other)) = backends.filter(|(own, other)| own != other) => {
                 (out.to_owned(), TunnelState::OtherBackend { own, other })
             }
+            None if let Some(link) = self.extension_to(own, other) => {
+                (link, TunnelState::NoRouteOfVpn)
+            }
             None => (out.to_owned(), TunnelState::NoGateway(direct()?)),
             Some(link) => match links.iter().find(|own_link| own_link.name == link) {
                 None => (link, TunnelState::Missing),
@@ -669,6 +680,34 @@ fn carried_by(link: &Link) -> Option<(Proto, u16)> {
         "ipip" => Some((IPIP, 0)),
         _ => None,
     }
+}
+
+impl Judge<'_> {
+    /// Returns the link of the tunnel to the Node called `name`, as both Nodes announce it.
+    pub(super) fn announced_tunnel(&self, name: &str, family: Family) -> Option<String> {
+        tunnel_to(
+            self.places.object()?,
+            self.places.node_called(name)?,
+            family,
+        )
+    }
+
+    /// Returns the link of the VPN by which flannel's backend `extension` carries packets from `own` to `other`, if it does.
+    fn extension_to(&self, own: &Node, other: &Node) -> Option<String> {
+        let is_extended = |node: &Node| {
+            let kind = node.metadata.annotations.get(BACKEND_TYPE);
+            kind.is_some_and(|kind| kind == "extension")
+        };
+        let by = addresses(other).into_iter().next()?;
+        let (link, _) = self.way_to(by)?;
+        (is_extended(own) && is_extended(other) && self.is_tunnel(&link)).then_some(link)
+    }
+}
+
+/// Returns whether `node` is a machine of Azure, whose virtual networks drop IP in IP (Azure Virtual Network FAQ).
+fn is_of_azure(node: &Node) -> bool {
+    let id = node.spec.provider_id.as_deref();
+    id.is_some_and(|id| id.starts_with("azure://"))
 }
 
 /// Returns the link of the tunnel by which pods of `other` are reached from `own`, as both announce it; `None` if they announce none.

@@ -12,7 +12,7 @@ use crate::diff::{self, Change, ChangeKind, Delta, Object, RuleNumber};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
 use crate::verdict::{
-    Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, REPLY_PORT, is_local,
+    Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, Odd, OddWay, REPLY_PORT, is_local,
 };
 use kpx_node::backend::iptables::model::{Chain, Rule};
 use kpx_node::backend::ipvs::model::DUMMY;
@@ -563,12 +563,20 @@ impl Look<'_> {
             let Fault::Unknown(missing @ Missing::PodRoute { there: way, .. }) = fault else {
                 continue;
             };
-            let hider = way.odd.as_ref().and_then(|odd| odd.hider.clone());
             let candidate = Candidate {
                 what: What::RouteThere(missing.clone()),
-                repairs: vec![match hider {
-                    Some(route) => Repair::RemoveRoute(route),
-                    None => Repair::RoutePodsThere(way.range, way.by, way.link.clone()),
+                repairs: vec![match &way.odd {
+                    Some(OddWay {
+                        hider: Some(route), ..
+                    }) => Repair::RemoveRoute(route.clone()),
+                    Some(OddWay {
+                        why: Odd::Rule { rule, bypass, .. },
+                        ..
+                    }) => match bypass {
+                        Some(rule) => Repair::AddPolicyRule(rule.clone()),
+                        None => Repair::RemovePolicyRule(rule.clone()),
+                    },
+                    _ => Repair::RoutePodsThere(way.range, way.by, way.link.clone()),
                 }],
             };
             // An odd way says more than the route or the rule that leads there.

@@ -125,6 +125,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::ForeignTunnelEnd { .. }
         | Obstacle::InnerTunnelEnd { .. }
         | Obstacle::OffTunnel { .. }
+        | Obstacle::BlockedByCloud { .. }
         | Obstacle::OtherMac { inside: None, .. }
         | Obstacle::AddressGone { .. }
         | Obstacle::NoLocalRoute { .. }

@@ -14,7 +14,7 @@ mod zone;
 
 pub use hosts::in_hosts;
 pub use message::{Question, Reply, is_truncated};
-pub use records::{Records, Server};
+pub use records::{DnsFailure, Records, Server};
 pub use resolv_conf::ResolvConf;
 pub use search::candidates;
 pub use variables::{Variable, variables};

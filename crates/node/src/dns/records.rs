@@ -3,7 +3,18 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+/// Why a query has no answer.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct DnsFailure {
+    /// Whether nothing came back in time.
+    pub is_silent: bool,
+    /// The reason, in words.
+    pub why: String,
+}
 
 /// Records of a name. All are empty if the name exists without records of the queried types.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]

@@ -513,8 +513,9 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
             let Some(end) = astray.and_then(|ends| ends.into_iter().next()) else {
                 continue;
             };
-            // NP03 names the NodePort that takes the packets first.
-            if facts.owners().node_port(port.number, port.proto).is_some() {
+            // A Service with this address and port takes the packets first: NP03 names a NodePort, and k3s makes pods with hostPorts
+            // for load balancers whose addresses are those of its nodes.
+            if facts.owners().served_at(to, port.proto).is_some() {
                 continue;
             }
             let meta = &port.pod.metadata;

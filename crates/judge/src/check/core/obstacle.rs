@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use super::rule::{limit_fix, rule_fix};
 use super::way::{bypass_fix, diversion_fix, home_fix, tunnel_address_fix, way_there_fix};
 use crate::check::{Advice, Fix, Line};
-use crate::trace::PODS;
 use crate::verdict::{
     Arp, By, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS,
     SameNetworkAs, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
@@ -425,6 +424,20 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("ip -d link show {link}"),
         ),
         Obstacle::OffTunnel {
+            state: TunnelState::NoRouteOfVpn,
+            link,
+            ..
+        } => Fix::on_node(
+            "Let the VPN lead the pods of all nodes: approve the routes that the nodes advertise there (Tailscale: in its admin console), and \
+             accept them on this node. The routes that it has:",
+            format!("ip route show table all dev {link}"),
+        ),
+        Obstacle::BlockedByCloud { .. } => Fix::kubectl(
+            "Let Calico carry packets in VXLAN instead: vxlanMode: Always and ipipMode: Never in the IP pool. They take effect on all nodes \
+             within seconds.",
+            "kubectl get ippools.crd.projectcalico.org -o yaml",
+        ),
+        Obstacle::OffTunnel {
             state: TunnelState::OtherBackend { .. },
             ..
         } => Fix::kubectl(
@@ -797,10 +810,9 @@ fn tunnel_fix(by: &By, (proto, port): (Proto, u16), peer: IpAddr, incoming: bool
 /// Returns the command that accepts packets of `family` before rule `by`. The packets are those that match `iptables`, or `nft`
 /// in nftables.
 fn accepting(by: &By, family: Family, iptables: &str, nft: &str) -> Option<String> {
-    let pass = by.passes.iter().find(|pass| pass.family == family)?;
-    let of_pods = format!("{} saddr {PODS}", family.nft_name());
-    let before = pass.before.replace(&format!("-s {PODS}"), iptables);
-    Some(before.replace(&of_pods, nft))
+    let mut passes = by.passes.iter();
+    let covers = passes.any(|pass| pass.family == family);
+    covers.then(|| by.insertion.accept(iptables, nft))
 }
 
 /// Returns the fix of a `link` that is down.

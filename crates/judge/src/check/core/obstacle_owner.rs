@@ -112,6 +112,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::Link {
             inside: Some(_), ..
         } => "the pod",
+        Obstacle::BlockedByCloud { cloud, .. } => cloud,
         Obstacle::NoSourcePort { .. } => "connection tracking of the node",
         Obstacle::Further { .. } => "rules and routes of the node",
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Fix, Line, Proof, tool};
 use crate::trace::{Accepted, PODS, Rule};
-use crate::verdict::{By, Limit, Pass};
+use crate::verdict::{By, Limit, Pass, PluginAgent};
 use kpx_node::net::Family;
 use kpx_node::node::IptablesBackend;
 use kpx_node::node::agents::Agent;
@@ -268,15 +268,17 @@ pub fn rule_fix(by: &By) -> Fix {
     if let Some(pod) = &by.meshed_pod {
         return of_mesh(who, pod, &by.rule);
     }
-    if let Some(restart) = &by.behind {
+    if let Some(agent) = &by.behind {
         let text = format!(
             "The agent of {who} on this node has no rules for the pod yet, and drops its packets until then; no NetworkPolicy does. \
              Restart the agent, and read its log."
         );
-        return if restart.starts_with("kubectl") {
-            Fix::kubectl(text, restart.clone())
-        } else {
-            Fix::on_node(text, restart.clone())
+        return match agent {
+            PluginAgent::Pod { namespace, name } => {
+                Fix::kubectl(text, format!("kubectl -n {namespace} delete pod {name}"))
+            }
+            PluginAgent::Unit(unit) => Fix::on_node(text, format!("systemctl restart {unit}")),
+            PluginAgent::Unknown => Fix::kubectl(text, "kubectl get pods -A -o wide"),
         };
     }
     if let Some(policies) = &by.policies {

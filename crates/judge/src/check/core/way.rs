@@ -99,7 +99,9 @@ fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Option<Fix> {
             bypass: Some(bypass),
             ..
         } => bypass_fix(bypass),
-        Odd::Rule { rule, bypass: None } => diversion_fix(rule.removal(), None),
+        Odd::Rule {
+            rule, bypass: None, ..
+        } => diversion_fix(rule.removal(), None),
         Odd::Tunnel { link } => Fix::on_node(
             "Find out what made the route by the tunnel, and let it leave out the ranges of this cluster's pods.",
             format!("ip route show dev {link}"),

@@ -575,6 +575,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::TunnelMac { link, .. }
         | Obstacle::SameNetwork { link, .. }
         | Obstacle::OffTunnel { link, .. }
+        | Obstacle::BlockedByCloud { link, .. }
         | Obstacle::NoPeer { link, .. }
         | Obstacle::Link {
             link, inside: None, ..

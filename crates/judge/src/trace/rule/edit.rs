@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::text::{address, conditions, ports};
-use super::{Accepted, PODS, Rule};
+use super::{Accepted, Insertion, PODS, Rule};
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Match, Target};
 use kpx_node::backend::nftables::model::{self as nft, Expr, Statement, Verdict};
@@ -14,42 +14,49 @@ use kpx_node::net::{Cidr, Family};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
 impl Rule {
-    /// Returns the command that accepts these packets of `family` before it.
-    pub fn before(&self, node: &NodeSnapshot<'_>, family: Family, packets: Accepted) -> String {
+    /// Returns where a command puts a rule before it.
+    pub fn insertion(&self, node: &NodeSnapshot<'_>) -> Insertion {
         let (program, table, chain) = (self.program(node), &self.table, &self.chain);
         let number = match self.number {
             0 => String::new(),
             number => format!(" {number}"),
         };
+        let is_nft = self.is_nft();
+        let head = if is_nft {
+            format!("nft insert rule {table} {chain}")
+        } else {
+            format!("{program} -t {table} -I {chain}{number}")
+        };
+        Insertion { head, is_nft }
+    }
+
+    /// Returns the command that accepts these packets of `family` before it.
+    pub fn before(&self, node: &NodeSnapshot<'_>, family: Family, packets: Accepted) -> String {
         // A packet of the node itself has an address of the node.
         let packets = match packets {
             Accepted::FromPods if self.is_of("OUTPUT", node) => Accepted::ToPods,
             others => others,
         };
-        if self.is_nft() {
-            let ip = family.nft_name();
-            let what = match packets {
-                Accepted::FromPods => format!("{ip} saddr {PODS}"),
-                Accepted::ToPods => format!("{ip} daddr {PODS}"),
-                Accepted::To(at, proto) => {
-                    format!("{ip} daddr {} {proto} dport {}", at.ip(), at.port())
-                }
-                Accepted::Established => "ct state established,related".to_owned(),
-            };
-            format!("nft insert rule {table} {chain} {what} accept")
-        } else {
-            let what = match packets {
-                Accepted::FromPods => {
-                    format!("-s {PODS}{}{}", address(&self.rule), ports(&self.rule))
-                }
-                Accepted::ToPods => format!("-d {PODS}{}", ports(&self.rule)),
-                Accepted::To(at, proto) => {
-                    format!("-d {} -p {proto} --dport {}", at.ip(), at.port())
-                }
-                Accepted::Established => "-m conntrack --ctstate RELATED,ESTABLISHED".to_owned(),
-            };
-            format!("{program} -t {table} -I {chain}{number} {what} -j ACCEPT")
-        }
+        let ip = family.nft_name();
+        let (iptables, nft) = match packets {
+            Accepted::FromPods => (
+                format!("-s {PODS}{}{}", address(&self.rule), ports(&self.rule)),
+                format!("{ip} saddr {PODS}"),
+            ),
+            Accepted::ToPods => (
+                format!("-d {PODS}{}", ports(&self.rule)),
+                format!("{ip} daddr {PODS}"),
+            ),
+            Accepted::To(at, proto) => (
+                format!("-d {} -p {proto} --dport {}", at.ip(), at.port()),
+                format!("{ip} daddr {} {proto} dport {}", at.ip(), at.port()),
+            ),
+            Accepted::Established => (
+                "-m conntrack --ctstate RELATED,ESTABLISHED".to_owned(),
+                "ct state established,related".to_owned(),
+            ),
+        };
+        self.insertion(node).accept(&iptables, &nft)
     }
 
     /// Returns the command that deletes it, if it is not a policy.

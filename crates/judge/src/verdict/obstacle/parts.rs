@@ -36,6 +36,8 @@ pub enum TunnelState {
     },
     /// No route leads to the pods by it.
     NoRoute,
+    /// No route leads to the pods by it, a VPN to which flannel leaves the packets (backend `extension`).
+    NoRouteOfVpn,
     /// The Nodes need no tunnel, and no route leads to the pods by this address of their Node.
     NoGateway(IpAddr),
     /// flannel carries packets in another way at the other Node.

@@ -315,6 +315,10 @@ impl fmt::Display for Obstacle {
                         "flannel has backend {own} on this node, but {other} on node {node}"
                     ),
                     TunnelState::NoRoute => write!(f, "no route leads to {to} by tunnel {link}"),
+                    TunnelState::NoRouteOfVpn => write!(
+                        f,
+                        "no route leads to {to} by {link}, the VPN to which flannel leaves such packets (backend extension)"
+                    ),
                     TunnelState::NoGateway(by) => write!(
                         f,
                         "no route leads to {to} by {by}, the address of its node, as flannel sets it (host-gw)"
@@ -588,6 +592,16 @@ impl fmt::Display for Obstacle {
                 "in the network of pod {pod}, the {} gives its packets the source {source}: the node has no route to that address by the \
                  pod's link, so replies are lost",
                 route_words(route)
+            ),
+            Self::BlockedByCloud {
+                link,
+                node,
+                cloud,
+                proto,
+            } => write!(
+                f,
+                "the packets of tunnel {link} to node {node} are IP protocol {}, which the network of {cloud} drops",
+                proto.number()
             ),
             Self::Ended {
                 at,

@@ -135,7 +135,7 @@ mod tests {
     use crate::evict::Leaving;
     use crate::gates::{Gate, Name, Status};
     use crate::migration::Leg;
-    use crate::preview::Preview;
+    use crate::preview::{MigrationBlocker, Preview};
     use crate::wire::EventLine;
     use kpx_node::backend::Mode;
 
@@ -173,7 +173,10 @@ mod tests {
     #[test]
     fn a_preview_is_the_report_or_the_last_lines() {
         let preview = Preview {
-            blockers: vec!["KM01: x".to_owned()],
+            blockers: vec![MigrationBlocker {
+                id: "KM01".to_owned(),
+                message: "x".to_owned(),
+            }],
             loss: "none".to_owned(),
             ..Preview::default()
         };
