@@ -140,8 +140,8 @@ async fn questions_are_printed_above_the_lines_and_answered() {
     assert_eq!(status.code(), Some(0), "{kept:#?}");
     let said = kept.join(" ");
     for tells in [
-        "kpx: on node worker1, run: kpx migrate prepare --to iptables --old-mode ipvs --strategy drain-node --delete-bare-pods ",
-        "kpx: on node worker1, run: kpx migrate finish ",
+        "kpx: run this on node worker1: $ kpx migrate prepare --to iptables --old-mode ipvs --strategy drain-node --delete-bare-pods ",
+        "kpx: run this on node worker1: $ kpx migrate finish ",
     ] {
         assert!(said.contains(tells), "{tells}: {kept:#?}");
     }
@@ -150,6 +150,22 @@ async fn questions_are_printed_above_the_lines_and_answered() {
         "{:#?}",
         seen.all
     );
+}
+
+#[tokio::test]
+async fn the_end_of_standard_input_stops_a_migration_by_hand() {
+    let world = World::new();
+    let args = ["--node", "worker1", "--by-hand", "--soak", "0s", "--yes"];
+    let mut session = Session::start(&world, (60, 200), &[], &args);
+    session.wait("question", |line| line.starts_with("Done? [y/N]"));
+    session.type_in("\x04");
+    let (status, mut seen) = session.end();
+    let kept = seen.kept();
+    assert_ne!(status.code(), Some(0), "{kept:#?}");
+    let questions = kept.iter().filter(|line| line.starts_with("Done?"));
+    assert_eq!(questions.count(), 1, "{kept:#?}");
+    let said = kept.join(" ");
+    assert!(said.contains("was not run there"), "{said}");
 }
 
 #[tokio::test]
@@ -166,8 +182,8 @@ async fn a_rollback_by_hand_builds_the_old_mode_before_kube_proxy_restarts() {
     let kept = seen.kept();
     assert_eq!(status.code(), Some(0), "{kept:#?}");
     let said = kept.join(" ");
-    let first = said.find("on node worker1, run: kpx migrate rollback --until-restart ");
-    let last = said.find("on node worker1, run: kpx migrate finish ");
+    let first = said.find("run this on node worker1: $ kpx migrate rollback --until-restart ");
+    let last = said.find("run this on node worker1: $ kpx migrate finish ");
     assert!(first.is_some() && first < last, "{kept:#?}");
 }
 

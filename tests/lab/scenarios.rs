@@ -811,16 +811,19 @@ fn terminal(lab: &Lab, words: &[&str]) {
     let mut all = String::new();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut line = Vec::new();
+    let mut node = String::new();
     while output.read_until(b'\n', &mut line).unwrap() > 0 {
         let text = String::from_utf8_lossy(&line).into_owned();
         line.clear();
         all.push_str(&text);
-        let Some((before, told)) = text.split_once(", run: kpx ") else {
+        if let Some((_, name)) = text.trim_end().split_once("kpx: run this on node ") {
+            node = name.trim_end_matches(':').to_owned();
+        }
+        let Some((_, told)) = text.split_once("$ kpx ") else {
             continue;
         };
-        let node = before.rsplit(' ').next().unwrap();
         let arguments: Vec<&str> = told.split_whitespace().collect();
-        on(lab, node, &arguments).exits(0);
+        on(lab, &node, &arguments).exits(0);
         input.write_all(b"y\n").unwrap();
     }
     let mut rest = String::new();

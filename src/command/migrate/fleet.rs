@@ -52,11 +52,14 @@ fn go_back_command(session: &Session, fleet: &Fleet) -> String {
     identity::fleet_command(&with_image(session, fleet), "rollback")
 }
 
-/// Returns `session` with the image of the migration's pods, unless that is kube-proxy's.
+/// Returns `session` with the image of the migration's pods, unless that is kube-proxy's. A migration by hand has none.
 fn with_image(session: &Session, fleet: &Fleet) -> Session {
     let mut session = session.clone();
-    let image = fleet.plan.image.clone().filter(|_| !fleet.plan.copies);
-    session.pods.image = image.or(session.pods.image);
+    session.pods.image = match &fleet.plan.image {
+        None => None,
+        Some(_) if fleet.plan.copies => session.pods.image,
+        image => image.clone(),
+    };
     session
 }
 

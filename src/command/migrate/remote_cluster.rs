@@ -80,7 +80,12 @@ impl RemoteCluster<'_, '_, '_> {
                 return Err(not_done(command));
             }
         }
-        answer(&mut self.io.borrow_mut(), command)
+        let answer = answer(&mut self.io.borrow_mut(), command)?;
+        if answer.is_none() {
+            // Nobody is there to answer the next question.
+            self.stop.set(true);
+        }
+        answer.ok_or_else(|| not_done(command))
     }
 }
 
@@ -168,19 +173,22 @@ fn ask(io: &mut Io<'_>, node: &str, command: &str) -> Result<(), String> {
         ));
     }
     let ask = |io: &mut Io<'_>| {
-        writeln!(io.err, "kpx: on node {node}, run: {command}")?;
+        writeln!(io.err, "kpx: run this on node {node}:")?;
+        // A command is on a line of its own, which is not wrapped, so that it can be copied.
+        writeln!(io.err, "$ {command}")?;
         write!(io.err, "Done? [y/N] ")?;
         io.err.flush()
     };
     ask(io).map_err(|e| e.to_string())
 }
 
-/// Reads the answer.
-fn answer(io: &mut Io<'_>, command: &str) -> Result<(), String> {
+/// Reads the answer; `None` if standard input has ended.
+fn answer(io: &mut Io<'_>, command: &str) -> Result<Option<()>, String> {
     let mut answer = String::new();
-    io.input.read_line(&mut answer).map_err(|e| e.to_string())?;
+    let read = io.input.read_line(&mut answer).map_err(|e| e.to_string())?;
     match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
+        "y" | "Y" | "yes" => Ok(Some(())),
+        _ if read == 0 => Ok(None),
         _ => Err(not_done(command)),
     }
 }
