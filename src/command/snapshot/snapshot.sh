@@ -130,6 +130,9 @@ for ip in ip ip6; do
         ;;
     esac
 done
+if [ -s /proc/net/arp_tables_names ]; then
+    take node/arptables-legacy.txt arptables-legacy -n --line-numbers -L
+fi
 take_with nf_tables node/nft.json nft -j list ruleset
 take_with nf_tables node/nft.txt nft list ruleset
 take_with ip_set node/ipset-save.txt ipset save

@@ -152,6 +152,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         | Item::IptablesLegacy6
         | Item::IptablesNft4
         | Item::IptablesNft6 => context.iptables().await.text(item),
+        Item::Arptables => iptables::arptables(item, context).await,
         Item::IptablesVersion => exec::run(context, item, "iptables", &["--version"]).await,
         Item::ConntrackVersion => conntrack_version(item, context).await,
         Item::Nft => context.nft().await.clone(),

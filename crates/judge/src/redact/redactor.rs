@@ -84,6 +84,7 @@ impl Redactor {
             | Item::IptablesLegacy6
             | Item::IptablesNft4
             | Item::IptablesNft6
+            | Item::Arptables
             | Item::NftText
             | Item::Ipset => self.rules(text),
             Item::IpvsSave

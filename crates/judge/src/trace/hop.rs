@@ -60,6 +60,8 @@ pub enum Subsystem {
     IptablesOther,
     /// A rule of nftables.
     Nftables,
+    /// A rule of arptables, in the legacy back end.
+    Arptables,
     /// A virtual server.
     Ipvs,
     /// The routing decision.

@@ -119,10 +119,11 @@ impl Rule {
             (true, false, true) | (false, true, false) => "-nft",
             (_, false, false) => "",
         };
-        match (self.is_nft(), self.family) {
-            (true, _) => "nft".to_owned(),
-            (false, Family::V4) => format!("iptables{back_end}"),
-            (false, Family::V6) => format!("ip6tables{back_end}"),
+        match (self.subsystem, self.family) {
+            (Subsystem::Nftables, _) => "nft".to_owned(),
+            (Subsystem::Arptables, _) => "arptables-legacy".to_owned(),
+            (_, Family::V4) => format!("iptables{back_end}"),
+            (_, Family::V6) => format!("ip6tables{back_end}"),
         }
     }
 
@@ -148,6 +149,7 @@ impl Rule {
             return known;
         }
         let stores = match self.subsystem {
+            Subsystem::Arptables => &[][..],
             Subsystem::IptablesOther => &[IptablesBackend::Legacy, IptablesBackend::Nft][..],
             _ => &[IptablesBackend::InUse],
         };
@@ -429,6 +431,7 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let program = match (self.subsystem, self.family) {
             (Subsystem::Nftables, _) => "nft",
+            (Subsystem::Arptables, _) => "arptables-legacy",
             (_, Family::V4) => "iptables",
             (_, Family::V6) => "ip6tables",
         };

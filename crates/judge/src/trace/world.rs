@@ -32,6 +32,7 @@ pub const NEEDS: &[Item] = &[
 /// Further items that the notes of a trace use.
 pub const NOTES_NEEDS: &[Item] = &[
     Item::IptablesVersion,
+    Item::Arptables,
     Item::Sockets,
     Item::Tcp4,
     Item::Tcp6,

@@ -342,6 +342,7 @@ impl<'n> Judge<'n> {
                 }
                 .or_else(|| self.gap(question, outcome).map(Fault::Unknown))
                 .or_else(|| self.unsure_ipsec(question, outcome))
+                .or_else(|| self.unread_arp(question, outcome))
                 .or_else(|| self.unsure_neighbour(question, outcome))
                 .or_else(|| self.unsure_tc(question, outcome))
                 .or_else(|| self.unlearnt(question, outcome))
@@ -714,6 +715,7 @@ impl<'n> Judge<'n> {
             node.conntrack().err(),
             node.neighbour_table().err(),
             node.xfrm().err(),
+            node.arptables().err(),
             node.tc().err(),
             node.pod_networks().err(),
             node.pods().err(),

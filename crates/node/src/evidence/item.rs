@@ -64,6 +64,8 @@ items! {
     IptablesNft4 = "node/iptables-nft-save.txt", NetAdmin;
     /// IPv6 rules of the nft back end, if it is not the one in use.
     IptablesNft6 = "node/ip6tables-nft-save.txt", NetAdmin;
+    /// Rules of the legacy back end of arptables, `arptables-legacy -n --line-numbers -L`.
+    Arptables = "node/arptables-legacy.txt", Root;
     /// Version and back end of iptables, `iptables --version`.
     IptablesVersion = "node/iptables-version.txt", None;
     /// Version of conntrack, `conntrack --version`.

@@ -1,6 +1,7 @@
 //! A node's evidence, parsed on first use.
 
 pub mod agents;
+pub mod arptables;
 pub mod bpf;
 pub mod conntrack;
 pub mod counters;
@@ -70,6 +71,7 @@ pub struct NodeSnapshot<'a> {
     iptables_nft: [Section<iptables::model::Ruleset<'a>>; 2],
     saved: [[Section<iptables::parse::Saved<'a>>; 2]; 3],
     nft: Section<nftables::model::Ruleset>,
+    arptables: Section<nftables::model::Table>,
     ipset: Section<Sets<'a>>,
     ipvs: Section<ipvs::model::Table>,
     ipvs_connections: Section<IpvsConnections>,
@@ -141,6 +143,8 @@ macro_rules! objects {
 sections! {
     /// Returns the nftables ruleset, from nft's JSON or else from its text.
     nft: nftables::model::Ruleset = |e| nft(e);
+    /// Returns the rules of arptables in the legacy back end, as a table of nftables.
+    arptables: nftables::model::Table = |e| e.text(Item::Arptables).and_then(arptables::parse);
     /// Returns the IP sets.
     ipset: Sets<'a> = |e| ipset(e);
     /// Returns the IPVS table, from netlink or from ipvsadm's output.
@@ -438,6 +442,7 @@ impl<'a> NodeSnapshot<'a> {
             iptables_nft: Default::default(),
             saved: Default::default(),
             nft: OnceLock::new(),
+            arptables: OnceLock::new(),
             ipset: OnceLock::new(),
             ipvs: OnceLock::new(),
             ipvs_connections: OnceLock::new(),

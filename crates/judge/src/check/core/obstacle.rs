@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::rule::{limit_fix, rule_fix};
 use super::way::{bypass_fix, diversion_fix, home_fix, tunnel_address_fix, way_there_fix};
 use crate::check::{Advice, Fix, Line};
-use crate::trace::PODS;
+use crate::trace::{PODS, Subsystem};
 use crate::verdict::{
     Arp, By, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS,
     SameNetworkAs, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
@@ -315,16 +315,21 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             // The policy stays.
             Arp::Dropped(by) if by.rule.number == 0 => Fix::on_node(
                 "Accept ARP messages before the policy of the chain, also in the configuration that sets it.",
-                format!(
-                    "nft insert rule {} {} {}accept",
-                    by.rule.table,
-                    by.rule.chain,
-                    if by.rule.table.starts_with("bridge ") {
-                        "ether type arp "
-                    } else {
-                        ""
+                match by.rule.subsystem {
+                    Subsystem::Arptables => {
+                        format!("{} -I {} -j ACCEPT", by.program, by.rule.chain)
                     }
-                ),
+                    _ => format!(
+                        "nft insert rule {} {} {}accept",
+                        by.rule.table,
+                        by.rule.chain,
+                        if by.rule.table.starts_with("bridge ") {
+                            "ether type arp "
+                        } else {
+                            ""
+                        }
+                    ),
+                },
             ),
             Arp::Dropped(by) | Arp::Unsolicited(by) => rule_fix(by),
         },

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::text::{address, conditions, ports};
-use super::{Accepted, PODS, Rule};
+use super::{Accepted, PODS, Rule, Subsystem};
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Match, Target};
 use kpx_node::backend::nftables::model::{self as nft, Expr, Statement, Verdict};
@@ -63,10 +63,10 @@ impl Rule {
     /// Returns the command that lists its chain.
     pub fn listing(&self, node: &NodeSnapshot<'_>) -> String {
         let (program, table, chain) = (self.program(node), &self.table, &self.chain);
-        if self.is_nft() {
-            format!("nft -a list chain {table} {chain}")
-        } else {
-            format!("{program} -t {table} -S {chain}")
+        match self.subsystem {
+            Subsystem::Nftables => format!("nft -a list chain {table} {chain}"),
+            Subsystem::Arptables => format!("{program} -n --line-numbers -L {chain}"),
+            _ => format!("{program} -t {table} -S {chain}"),
         }
     }
 
@@ -364,8 +364,9 @@ impl Rule {
             ));
         }
         let program = self.program(node);
-        // iptables of the nft backend does not find a rule with this match by its text.
-        let rule = if self.rule.contains("-m recent ") {
+        // iptables of the nft backend does not find a rule with this match by its text; the text of one of arptables is not kept.
+        let is_by_number = self.subsystem == Subsystem::Arptables;
+        let rule = if is_by_number || self.rule.contains("-m recent ") {
             self.number.to_string()
         } else {
             self.rule.clone()
