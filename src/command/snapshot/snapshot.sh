@@ -163,6 +163,7 @@ take node/ip-route.json ip -j route show table all
 take node/ip-rule.json ip -j rule
 take node/ip-neigh.json ip -j neigh
 take_with xfrm_user node/ip-xfrm-policy.txt ip xfrm policy
+take_with xfrm_user node/ip-xfrm-state.txt ip xfrm state list nokeys
 # The filters of each link, as one document.
 filters() {
     qdiscs=$(limited tc -j qdisc) || return

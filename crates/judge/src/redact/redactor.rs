@@ -91,7 +91,8 @@ impl Redactor {
             | Item::IpvsStats
             | Item::IpvsTimeout
             | Item::Conntrack
-            | Item::XfrmPolicies => self.addresses(text),
+            | Item::XfrmPolicies
+            | Item::XfrmStates => self.addresses(text),
             Item::Recent => self.recent(text),
             Item::IpvsConnections => self.connections(text),
             Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => self.proc_net(text),

@@ -41,6 +41,7 @@ pub const NOTES_NEEDS: &[Item] = &[
     Item::Conntrack,
     Item::NeighbourTable,
     Item::XfrmPolicies,
+    Item::XfrmStates,
     Item::Tc,
     Item::Bpf,
     Item::PodNetworks,

@@ -100,6 +100,8 @@ items! {
     NeighbourTable = "node/ip-neigh.json", None;
     /// Policies of IPsec (xfrm), `ip xfrm policy`.
     XfrmPolicies = "node/ip-xfrm-policy.txt", NetAdmin;
+    /// Security associations of IPsec without their keys, `ip xfrm state list nokeys`.
+    XfrmStates = "node/ip-xfrm-state.txt", NetAdmin;
     /// Queueing disciplines and filters of links, `tc -j qdisc` and `tc -j filter`.
     Tc = "node/tc.json", None;
     /// Programs of eBPF on control groups and links, maps, and the Services in those of Cilium and Calico.

@@ -58,7 +58,7 @@ use runtime::{Health, Metrics};
 use sockets::{Connected, Sockets};
 use sysctl::Sysctl;
 use tc::Tc;
-use xfrm::Policies;
+use xfrm::{Policies, State};
 
 type Section<T> = OnceLock<Result<T, Gap>>;
 
@@ -89,6 +89,7 @@ pub struct NodeSnapshot<'a> {
     conntrack_stat: Section<Counters>,
     neighbour_table: Section<Neighbours>,
     xfrm: Section<Policies>,
+    xfrm_states: Section<Vec<State>>,
     tc: Section<Tc>,
     bpf: Section<Bpf>,
     ebpf: OnceLock<[ebpf::EbpfProxy; 2]>,
@@ -167,6 +168,8 @@ sections! {
     neighbour_table: Neighbours = |e| e.text(Item::NeighbourTable).and_then(neighbours::parse);
     /// Returns the policies of IPsec.
     xfrm: Policies = |e| e.text(Item::XfrmPolicies).and_then(xfrm::parse);
+    /// Returns the security associations of IPsec.
+    xfrm_states: Vec<State> = |e| e.text(Item::XfrmStates).and_then(xfrm::states);
     /// Returns the queueing disciplines and filters of links.
     tc: Tc = |e| e.text(Item::Tc).and_then(tc::parse);
     /// Returns programs and maps of eBPF.
@@ -460,6 +463,7 @@ impl<'a> NodeSnapshot<'a> {
             conntrack_stat: OnceLock::new(),
             neighbour_table: OnceLock::new(),
             xfrm: OnceLock::new(),
+            xfrm_states: OnceLock::new(),
             tc: OnceLock::new(),
             bpf: OnceLock::new(),
             ebpf: OnceLock::new(),

@@ -115,10 +115,14 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 .iter()
                 .map(|policy| format!("ip xfrm policy delete {policy}"))
                 .collect();
-            Fix::on_node(
-                "Remove the policy here and in the configuration of the program that sets it.",
-                all.join("; "),
-            )
+            let text = if policies.iter().all(|policy| policy.blocks) {
+                "Remove the policy here and in the configuration of the program that sets it."
+            } else {
+                "Restart the program that sets up IPsec on this node and its peer, so that it makes the security associations \
+                 (`ip xfrm state list nokeys` lists them). If IPsec is not in use any more, remove the policy, also in the \
+                 configuration of that program:"
+            };
+            Fix::on_node(text, all.join("; "))
         }
         Obstacle::Tc {
             link,

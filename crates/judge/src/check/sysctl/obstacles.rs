@@ -416,7 +416,12 @@ impl Look<'_, '_> {
             _ => None,
         };
         let message = match what {
-            Obstacle::Xfrm { .. } => "blocks the packets (IPsec)".to_owned(),
+            Obstacle::Xfrm { policies, .. } if policies.iter().all(|policy| policy.blocks) => {
+                "blocks the packets (IPsec)".to_owned()
+            }
+            Obstacle::Xfrm { .. } => {
+                "has no security association (IPsec): the packets are dropped".to_owned()
+            }
             other => other.to_string(),
         };
         Named {

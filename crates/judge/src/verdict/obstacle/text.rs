@@ -10,6 +10,7 @@ use crate::trace::mismatch::listed;
 use crate::verdict::local_ports::{MASQUERADED_PORTS, PORT_RANGE, RESERVED_PORTS};
 use kpx_node::net::Proto;
 use kpx_node::node::routes::Route;
+use kpx_node::node::xfrm::Policy;
 
 /// Returns what a tunnel sends its packets in: `UDP port 8472`.
 fn carrier_words((proto, port): (Proto, u16)) -> String {
@@ -175,15 +176,24 @@ impl fmt::Display for Obstacle {
                 }
             }
             Self::Xfrm { policies, .. } => {
-                let all: Vec<_> = policies
-                    .iter()
-                    .map(|policy| format!("`{policy}`"))
-                    .collect();
-                let (noun, verb) = match all.len() {
-                    1 => ("the xfrm policy", "blocks"),
-                    _ => ("the xfrm policies", "block"),
+                let (blocking, unmet): (Vec<_>, Vec<_>) =
+                    policies.iter().partition(|policy| policy.blocks);
+                let named = |all: &[&Policy]| {
+                    let texts: Vec<_> = all.iter().map(|policy| format!("`{policy}`")).collect();
+                    let noun = if all.len() == 1 { "policy" } else { "policies" };
+                    format!("the xfrm {noun} {} (IPsec)", listed(&texts))
                 };
-                write!(f, "{noun} {} (IPsec) {verb} the packets", listed(&all))
+                if !blocking.is_empty() {
+                    let verb = if blocking.len() == 1 { "blocks" } else { "block" };
+                    write!(f, "{} {verb} the packets", named(&blocking))?;
+                }
+                if !blocking.is_empty() && !unmet.is_empty() {
+                    f.write_str("; ")?;
+                }
+                if !unmet.is_empty() {
+                    write!(f, "no security association exists for {}: the packets are dropped", named(&unmet))?;
+                }
+                Ok(())
             }
             Self::Tc {
                 link,
