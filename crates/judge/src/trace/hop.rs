@@ -395,6 +395,9 @@ pub enum Assumption {
     },
 }
 
+/// The first words of a limit on the packets or bytes of one connection.
+pub(crate) const COUNT: &str = "the count in ";
+
 impl Question {
     /// Returns the question in full: `whether …`, or that of a value.
     pub(crate) fn text(&self) -> String {
@@ -410,6 +413,16 @@ impl Question {
             limit: what.to_owned(),
             over,
             pace: Pace::of(what),
+        }
+    }
+
+    /// Returns the question whether a connection has more packets or bytes than the rule with `text` is for, or, if it is `over`, than it
+    /// leaves alone.
+    pub(crate) fn count(text: &str, over: bool) -> Self {
+        Self::Rate {
+            limit: format!("{COUNT}{text}"),
+            over,
+            pace: None,
         }
     }
 

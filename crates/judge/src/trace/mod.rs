@@ -44,6 +44,7 @@ mod world;
 pub use assume::Assumed;
 pub use ending::overall;
 pub use forwarding::{forwarded, not_forwarding};
+pub(crate) use hop::COUNT;
 pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Pace, Question, Subsystem, Verdict};
 pub(crate) use iptables::{fits_state, tells_data};
 pub use ipvs::choose;

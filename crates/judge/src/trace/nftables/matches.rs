@@ -72,6 +72,17 @@ pub(crate) fn compare(
             let numbers = (offset..).take(modulus as usize);
             each(numbers.map(|n| holds(&Value::Number(u64::from(n)), op, right, packet, context)))
         }
+        // The packets or bytes of a connection that goes on.
+        Value::Within(values) if !packet.opens && matches!(left, Expr::Ct { .. }) => {
+            let at = |count| holds(&Value::Number(count), op, right, packet, context);
+            let (first, last) = (at(*values.start()), at(*values.end()));
+            if first == last {
+                first
+            } else {
+                let text = format!("`{} {op} {}`", print::expr(left), print::expr(right));
+                Likelihood::undecided(Question::count(&text, last == Likelihood::YES))
+            }
+        }
         have => holds(&have, op, right, packet, context),
     };
     for question in &mut likelihood.undecided {

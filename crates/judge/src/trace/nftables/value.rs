@@ -624,10 +624,7 @@ pub(super) fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<
         }
         ("ip saddr" | "ip6 saddr" | "saddr", Some("original")) => Value::Addr(packet.client()),
         ("proto-dst", Some("original")) => Value::Port(packet.original_port()),
-        ("bytes" | "packets", _) => match opening::counted(packet, key == "bytes") {
-            Some(values) => of_opening(values),
-            None => Value::Unknown(format!("what ct {key} is")),
-        },
+        ("bytes" | "packets", _) => of_opening(opening::counted(packet, key == "bytes", dir)),
         ("helper", _) if !opening::may_have_some_helper(packet) => Value::None,
         (key, _) => Value::Unknown(format!("what ct {key} is")),
     }

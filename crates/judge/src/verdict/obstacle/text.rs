@@ -729,10 +729,10 @@ impl fmt::Display for Obstacle {
                 by.rule.chain,
                 by.rule.table,
                 limit.limit,
-                if limit.is_shared {
-                    ", which all clients share"
-                } else {
-                    ", which each client has for itself"
+                match (limit.is_of_connection, limit.is_shared) {
+                    (true, _) => "",
+                    (false, true) => ", which all clients share",
+                    (false, false) => ", which each client has for itself",
                 },
                 limit.so_far()
             ),
