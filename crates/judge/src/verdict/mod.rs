@@ -62,6 +62,7 @@ pub use design::{is_by_design, is_local, undetected, unnamed};
 pub use diversion::{Diversion, Diverter, Ways};
 pub use end::lost_dns;
 pub use fault::{Fault, Missing, Odd, OddWay, WayThere};
+pub(crate) use inside::is_of_vpn;
 pub use interface::tables_without_rules;
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED, lacks_endpoints};
 pub use limits::Limit;

@@ -139,6 +139,8 @@ pub enum Obstacle {
         link: String,
         /// The kind of the link.
         kind: String,
+        /// The destination of the route by it; `None` for a default route.
+        range: Option<Cidr>,
         /// The destination of the packets.
         to: IpAddr,
         /// Whether they are replies.

@@ -9,7 +9,7 @@ use crate::trace::{PODS, Subsystem};
 use crate::verdict::{
     Arp, By, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS,
     SameNetworkAs, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
-    sysctl_of,
+    is_of_vpn, sysctl_of,
 };
 use kpx_node::backend::chain_owner::docker_network;
 use kpx_node::backend::ipvs::model::DUMMY;
@@ -201,6 +201,19 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Delete the pods of this node that have an address of their own: the network plugin makes the bridge again with the first pod, \
              and those that run stay cut off. Then find out what removed the bridge: a network manager, or a script.",
             "ip -d link show type bridge; ls /etc/cni/net.d",
+        ),
+        Obstacle::Strayed {
+            pid,
+            link,
+            range: Some(range),
+            kind,
+            ..
+        } if !is_of_vpn(kind) => Fix::on_node(
+            format!(
+                "Give the pod's network at {link} addresses outside of the ranges of pods, Services and nodes, or remove the route to \
+                 {range}: the NetworkAttachmentDefinition of Multus, or what else made {link}, has both. Then create the pod again."
+            ),
+            format!("nsenter --net=/proc/{pid}/ns/net ip route show dev {link} table all"),
         ),
         Obstacle::Strayed { pid, link, .. } => Fix::on_node(
             format!(

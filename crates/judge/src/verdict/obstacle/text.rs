@@ -8,7 +8,7 @@ use super::{
 };
 use crate::trace::mismatch::listed;
 use crate::verdict::local_ports::{MASQUERADED_PORTS, PORT_RANGE, RESERVED_PORTS};
-use kpx_node::net::Proto;
+use kpx_node::net::{Cidr, Proto};
 use kpx_node::node::routes::Route;
 use kpx_node::node::xfrm::Policy;
 
@@ -133,6 +133,7 @@ impl fmt::Display for Obstacle {
                 pod,
                 link,
                 kind,
+                range,
                 to,
                 reply,
                 ..
@@ -141,6 +142,10 @@ impl fmt::Display for Obstacle {
                 let kind = match kind.as_str() {
                     "" => String::new(),
                     kind => format!(" ({kind})"),
+                };
+                let to = match range {
+                    Some(range) if *range != Cidr::host(*to) => format!("{to}, in {range},"),
+                    _ => to.to_string(),
                 };
                 write!(
                     f,
