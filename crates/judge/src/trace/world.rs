@@ -40,6 +40,8 @@ pub const NOTES_NEEDS: &[Item] = &[
     Item::Udp6,
     Item::Conntrack,
     Item::NeighbourTable,
+    Item::Neighbours4,
+    Item::Neighbours6,
     Item::XfrmPolicies,
     Item::XfrmStates,
     Item::Tc,

@@ -230,7 +230,8 @@ impl<'n> Judge<'n> {
             .or_else(|| self.tracked(question, outcomes))
             .or_else(|| self.bound(question))
             .or_else(|| self.out_of_ports(question))
-            .or_else(|| self.limited(question, outcomes));
+            .or_else(|| self.limited(question, outcomes))
+            .or_else(|| self.full_neighbours(question, outcomes));
         if let Some(fault) = beside {
             let fate = match fault.fate() {
                 Fate::Unknown => Fate::Unknown,

@@ -146,6 +146,15 @@ pub enum Obstacle {
         /// Whether they are replies.
         reply: bool,
     },
+    /// The neighbour table is full: packets to neighbours without an entry are dropped.
+    FullNeighbours {
+        /// The sysctl with the most entries.
+        key: &'static str,
+        /// The entries.
+        entries: u64,
+        /// The most entries.
+        most: u64,
+    },
     /// A pod looks for addresses of Services on its own link, where no machine has them: its route has no gateway.
     Gatewayless {
         /// The pod's address.
@@ -646,6 +655,7 @@ impl Obstacle {
             | Self::IntoTunnel { .. }
             | Self::ThirdNode { .. }
             | Self::Arp { .. }
+            | Self::FullNeighbours { .. }
             | Self::Tunnel { .. }
             | Self::Ttl { .. }
             | Self::Link { .. }
@@ -682,6 +692,7 @@ impl Obstacle {
             Self::DeadNextHop { .. }
             | Self::TwoPods { .. }
             | Self::Limited { .. }
+            | Self::FullNeighbours { .. }
             | Self::Further {
                 which: Which::Datagram,
                 ..

@@ -643,7 +643,9 @@ impl Cause {
             Self::StaleConnections { .. } | Self::TableFull { .. } => false,
             Self::Obstacle { what, .. } => !matches!(
                 **what,
-                Obstacle::NoLocalPort { .. } | Obstacle::Limited { .. }
+                Obstacle::NoLocalPort { .. }
+                    | Obstacle::Limited { .. }
+                    | Obstacle::FullNeighbours { .. }
             ),
             _ => true,
         }

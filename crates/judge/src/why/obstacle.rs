@@ -101,6 +101,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             "net.ipv4.vs.expire_quiescent_template".to_owned(),
             "1",
         )],
+        Obstacle::FullNeighbours { key, .. } => vec![Repair::Set((*key).to_owned(), "1000000")],
         Obstacle::NoLocalPort {
             to, pod: Some(_), ..
         } => vec![Repair::EndTracked(*to, Proto::Tcp)],

@@ -16,6 +16,18 @@ use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 
+/// Returns the fix of a neighbour table that may have `most` entries by the sysctl `key`.
+pub fn neighbours_fix(key: &str, most: u64) -> Fix {
+    let settings = key.trim_end_matches("gc_thresh3");
+    Fix::on_node(
+        "Raise the sysctls, and write them to a file of /etc/sysctl.d to make them persistent.",
+        format!(
+            "sysctl -w {settings}gc_thresh2={most} {key}={}",
+            most.saturating_mul(2)
+        ),
+    )
+}
+
 /// The last port of the kernel's own range minus its first one.
 const DEFAULT_COUNT: u16 = 60_999 - 32_768;
 
@@ -67,6 +79,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
         ),
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
+        Obstacle::FullNeighbours { key, most, .. } => neighbours_fix(key, *most),
         Obstacle::NoLocalPort {
             pod: Some((_, pid)),
             ..

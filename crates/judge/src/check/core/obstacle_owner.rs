@@ -12,6 +12,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::Forgotten { .. }
         | Obstacle::ReversePath { .. }
         | Obstacle::NoLocalPort { pod: None, .. }
+        | Obstacle::FullNeighbours { .. }
         | Obstacle::Arp {
             by: Arp::Ignored(_) | Arp::Strict { .. },
             ..

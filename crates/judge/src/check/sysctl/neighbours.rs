@@ -84,13 +84,7 @@ fn overflow(
         )
         .evidence(most.map(|most| sysctl_proof(&key, most)));
     Ok(Some(match most {
-        Some(most) if severity == Severity::Warning => finding.fix(Fix::on_node(
-            "Raise the sysctls, and write them to a file of /etc/sysctl.d to make them persistent.",
-            format!(
-                "sysctl -w {settings}.gc_thresh2={most} {key}={}",
-                most.saturating_mul(2)
-            ),
-        )),
+        Some(most) if severity == Severity::Warning => finding.fix(neighbours_fix(&key, most)),
         _ => finding,
     }))
 }

@@ -551,6 +551,7 @@ fn sysctl(what: &Obstacle) -> Option<String> {
             ..
         } => Some(RESERVED_PORTS.to_owned()),
         Obstacle::NoLocalPort { pod: None, .. } => Some(PORT_RANGE.to_owned()),
+        Obstacle::FullNeighbours { key, .. } => Some((*key).to_owned()),
         Obstacle::Arp {
             by: Arp::Ignored(key) | Arp::Strict { key, .. },
             ..
@@ -691,6 +692,7 @@ fn about(what: &Obstacle) -> Subject {
             ..
         } => Subject::sysctl(RESERVED_PORTS),
         Obstacle::NoLocalPort { pod: None, .. } => Subject::sysctl(PORT_RANGE),
+        Obstacle::FullNeighbours { key, .. } => Subject::sysctl(*key),
         Obstacle::NoSourcePort { to, .. } => Subject::from(to.ip()),
         Obstacle::Forgotten { key, .. } => Subject::sysctl(*key),
         Obstacle::Wayless { by, .. } => match by {

@@ -220,6 +220,10 @@ impl fmt::Display for Obstacle {
                 "{address} is in the network {network} of {link}, the pods' own link: pods look for it there, and their packets \
                  do not reach the rules of the node"
             ),
+            Self::FullNeighbours { key, entries, most } => write!(
+                f,
+                "the neighbour table is full ({entries} of {most} entries, {key}): packets to pods and machines without an entry are dropped"
+            ),
             Self::NoLocalPort {
                 to,
                 first,
