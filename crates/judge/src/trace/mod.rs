@@ -49,6 +49,7 @@ pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Pace, Question, Subsystem,
 pub(crate) use iptables::{fits_state, tells_data};
 pub use ipvs::choose;
 pub use notes::{Tracked, end_tracked, knows_endpoints, notes, tracked, unread};
+pub(crate) use opening::TPROXY;
 pub(crate) use packet::SENT_TTL;
 pub use packet::{Carried, Entry, Flow, Follow, Further, OriginalTuple, Reply};
 pub(crate) use rule::own_policies;

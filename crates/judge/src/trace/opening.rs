@@ -8,6 +8,9 @@ use super::route::Router;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::sockets::Socket;
 
+/// The effect of a rule that hands packets to a transparent proxy, in words.
+pub(crate) const TPROXY: &str = "TPROXY";
+
 /// Values that a field may have.
 pub(super) type Values = RangeInclusive<u64>;
 

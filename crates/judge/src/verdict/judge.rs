@@ -317,9 +317,9 @@ impl<'n> Judge<'n> {
                 };
                 known.or(Some(fault))
             }
-            trace::Verdict::Unknown | trace::Verdict::Mixed => {
-                Some(Fault::Unknown(Missing::Other(outcome.reason.clone())))
-            }
+            trace::Verdict::Unknown | trace::Verdict::Mixed => self
+                .proxied(question, outcome)
+                .or(Some(Fault::Unknown(Missing::Other(outcome.reason.clone())))),
             trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched => {
                 let fault = self.on_the_way_or_back(question, outcome);
                 let fault = fault.map(|fault| {

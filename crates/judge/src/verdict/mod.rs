@@ -41,6 +41,7 @@ mod survey;
 mod tc;
 mod tells;
 mod third_node;
+mod tproxy;
 mod ttl;
 mod tunnel;
 mod unanswered;

@@ -11,6 +11,7 @@ use super::{Fault, Missing, Obstacle, WayThere};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
+use kpx_node::net::Family;
 use kpx_node::node::links::Link;
 use kpx_node::node::neighbours::{Neighbour, Neighbours};
 

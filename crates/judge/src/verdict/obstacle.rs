@@ -146,6 +146,17 @@ pub enum Obstacle {
         /// Whether they are replies.
         reply: bool,
     },
+    /// A rule hands packets of others to a transparent proxy of the node.
+    Proxied {
+        /// The rule.
+        by: Box<By>,
+        /// The port of the proxy.
+        port: u16,
+        /// The program.
+        program: String,
+        /// The ranges of pods and Services that the rule should leave alone.
+        ranges: Vec<Cidr>,
+    },
     /// The neighbour table is full: packets to neighbours without an entry are dropped.
     FullNeighbours {
         /// The sysctl with the most entries.
@@ -598,6 +609,7 @@ impl Obstacle {
     pub const fn stage(&self) -> u8 {
         match self {
             Self::LinkForwarding { .. } | Self::Xfrm { .. } => 9,
+            Self::Proxied { .. } => 4,
             Self::Limited { .. } => 10,
             Self::NoLocalPort { .. }
             | Self::Forgotten { .. }
@@ -671,6 +683,7 @@ impl Obstacle {
                 end: Some((_, Some(_))),
                 ..
             }
+            | Self::Proxied { .. }
             | Self::Ended { now: Some(_), .. } => Fate::Misled,
             Self::Taken {
                 end: Some((_, None)),

@@ -156,7 +156,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             by: Wayless::NoMain(family),
             ..
         } => vec![Repair::AddPolicyRule(Box::new(PolicyRule::main(*family)))],
-        Obstacle::Limited { by, .. } => RulePlace::of(&by.rule)
+        Obstacle::Proxied { by, .. } | Obstacle::Limited { by, .. } => RulePlace::of(&by.rule)
             .map(Repair::Pass)
             .into_iter()
             .collect(),

@@ -13,11 +13,11 @@ use crate::verdict::{
 };
 use kpx_node::backend::chain_owner::docker_network;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::net::{Family, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 
 /// Returns the fix of a neighbour table that may have `most` entries by the sysctl `key`.
-pub fn neighbours_fix(key: &str, most: u64) -> Fix {
+pub(in crate::check) fn neighbours_fix(key: &str, most: u64) -> Fix {
     let settings = key.trim_end_matches("gc_thresh3");
     Fix::on_node(
         "Raise the sysctls, and write them to a file of /etc/sysctl.d to make them persistent.",
@@ -79,6 +79,23 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
         ),
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
+        Obstacle::Proxied {
+            by,
+            program,
+            ranges,
+            ..
+        } => {
+            let spare = |range: &Cidr| by.rule.spare(&by.program, *range);
+            let commands: Vec<String> = ranges.iter().map(spare).collect();
+            let command = match commands.as_slice() {
+                [] => by.listing.clone(),
+                all => all.join(" && "),
+            };
+            let text = format!(
+                "Leave the ranges of pods and Services out of the rules for {program}, also in the configuration that writes them. Until then:"
+            );
+            Fix::on_node(text, command)
+        }
         Obstacle::FullNeighbours { key, most, .. } => neighbours_fix(key, *most),
         Obstacle::NoLocalPort {
             pod: Some((_, pid)),

@@ -1,7 +1,7 @@
 //! Overflows of the neighbour tables.
 
-use crate::check::core::{Collector, by_family, number, sysctl_proof};
-use crate::check::{Check, Example, Facts, Finding, Fix, Proof, Severity, Text, Verdict, When};
+use crate::check::core::{Collector, by_family, neighbours_fix, number, sysctl_proof};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Text, Verdict, When};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::counters::Counters;

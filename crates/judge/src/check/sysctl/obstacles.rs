@@ -680,7 +680,9 @@ fn about(what: &Obstacle) -> Subject {
             pod: Some((pod, _)),
             ..
         } => Subject::from(*pod),
-        Obstacle::Limited { by, .. } => Subject::Rule(by.rule.clone()),
+        Obstacle::Proxied { by, .. } | Obstacle::Limited { by, .. } => {
+            Subject::Rule(by.rule.clone())
+        }
         Obstacle::Xfrm { policies, .. } => Subject::XfrmPolicy {
             policy: policies
                 .first()

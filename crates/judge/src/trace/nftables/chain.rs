@@ -389,6 +389,11 @@ impl<'a> Walker<'_, 'a, '_> {
                         vec![Next::Over(branch)]
                     }
                     "queue" | "tproxy" | "fwd" => {
+                        let mut branch = branch;
+                        if name == "tproxy" {
+                            let what = opening::TPROXY.to_owned();
+                            note(&mut branch, Effect::Other { what }, 1.0);
+                        }
                         vec![Next::End(
                             branch,
                             End::Unknown(format!(

@@ -52,6 +52,16 @@ impl Rule {
         }
     }
 
+    /// Returns the command of `program` by which packets to `range` leave its chain before it.
+    pub fn spare(&self, program: &str, range: Cidr) -> String {
+        let (table, chain) = (&self.table, &self.chain);
+        if self.is_nft() {
+            let ip = Family::of(range.addr).nft_name();
+            return format!("nft insert rule {table} {chain} {ip} daddr {range} return");
+        }
+        format!("{program} -t {table} -I {chain} -d {range} -j RETURN")
+    }
+
     /// Returns the command that deletes it, if it is not a policy.
     pub fn undo(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         match self.number {

@@ -220,6 +220,14 @@ impl fmt::Display for Obstacle {
                 "{address} is in the network {network} of {link}, the pods' own link: pods look for it there, and their packets \
                  do not reach the rules of the node"
             ),
+            Self::Proxied {
+                by, port, program, ..
+            } => write!(
+                f,
+                "rule {} of chain {} in table {} (TPROXY) hands the packets to {program} at port {port}, which answers in place of the \
+                 Service",
+                by.rule.number, by.rule.chain, by.rule.table
+            ),
             Self::FullNeighbours { key, entries, most } => write!(
                 f,
                 "the neighbour table is full ({entries} of {most} entries, {key}): packets to pods and machines without an entry are dropped"
