@@ -438,7 +438,7 @@ async fn the_bridge_of_a_docker_network_is_named() {
 
 #[tokio::test]
 async fn rules_of_arptables_drop_arp_messages() {
-    let sure = "in table filter drops ARP packets";
+    let sure = "in table filter of arptables-legacy drops ARP packets";
     for (rules, fate, words) in [
         ("1 -j DROP -i eth0 -s 10.210.0.17 \n", "partly", sure),
         ("1 -j DROP -i eth9 -s 10.210.0.17 \n", "works", ""),
@@ -456,7 +456,7 @@ async fn rules_of_arptables_drop_arp_messages() {
         (
             "1 -j K -s 10.210.0.17 \n\nChain K (1 references)\n1 -j DROP \n",
             "partly",
-            "rule 1 of chain K in table filter drops",
+            "rule 1 of chain K in table filter of arptables-legacy drops",
         ),
     ] {
         let dir = copy(HEALTHY);

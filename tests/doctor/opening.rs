@@ -469,7 +469,7 @@ async fn rules_for_a_status_of_connections_stop_their_later_packets() {
 async fn counts_of_a_connection_are_those_of_one_request_and_its_answer() {
     let drop = json!({"drop": null});
     let ct = |key: &str, direction: &str| json!({"ct": {"key": key, "dir": direction}});
-    let further = ["packets after the first one"];
+    let further = ["drops the later packets of each connection"];
     for (left, op, right, fate, words) in [
         (ct("packets", "original"), ">", 2, "partly", &further[..]),
         (ct("packets", "original"), ">", 4, "partly", &further),

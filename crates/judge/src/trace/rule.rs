@@ -88,6 +88,14 @@ impl Rule {
         mismatch::is_particular(self.number, &self.rule)
     }
 
+    /// Returns its table in words; one of arptables with the program, as iptables has tables of the same names.
+    pub fn named_table(&self) -> String {
+        match self.subsystem {
+            Subsystem::Arptables => format!("{} of arptables-legacy", self.table),
+            _ => self.table.clone(),
+        }
+    }
+
     /// Returns whether it is one of nftables.
     pub fn is_nft(&self) -> bool {
         self.subsystem == Subsystem::Nftables

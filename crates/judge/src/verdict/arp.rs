@@ -108,7 +108,9 @@ impl Judge<'_> {
         }
         Fault::Unknown(Missing::Unmodelled(format!(
             "rule {} of chain {} in table {} may drop ARP packets of {link}: kpx does not follow them",
-            rule.number, rule.chain, rule.table
+            rule.number,
+            rule.chain,
+            rule.named_table()
         )))
     }
 

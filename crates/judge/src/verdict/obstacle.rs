@@ -156,6 +156,8 @@ pub enum Obstacle {
         program: String,
         /// The ranges of pods and Services that the rule should leave alone.
         ranges: Vec<Cidr>,
+        /// Whether the range of Services is one of them.
+        knows_services: bool,
     },
     /// The neighbour table is full: packets to neighbours without an entry are dropped.
     FullNeighbours {

@@ -30,17 +30,18 @@ impl Judge<'_> {
         }
         let pods = self.node.proxy_config().ok();
         let pods = pods.and_then(|config| config.cluster_cidr(family));
-        let services = crate::diff::service_cidrs(self.node);
-        let ranges = pods.into_iter().chain(services);
-        let ranges: Vec<Cidr> = ranges
-            .filter(|range| Family::of(range.addr) == family)
-            .collect();
+        let services = crate::diff::service_cidrs(self.node).into_iter();
+        let services = services.filter(|range| Family::of(range.addr) == family);
+        let services: Vec<Cidr> = services.collect();
+        let knows_services = !services.is_empty();
+        let ranges: Vec<Cidr> = pods.into_iter().chain(services).collect();
         let by = By::foreign(hop, family, self.node)?;
         Some(Fault::Obstacle(Box::new(Obstacle::Proxied {
             by,
             port,
             program: program.clone(),
             ranges,
+            knows_services,
         })))
     }
 

@@ -13,8 +13,11 @@ use crate::verdict::{
 };
 use kpx_node::backend::chain_owner::docker_network;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::net::{Cidr, Family, Proto};
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
+
+/// The range of cluster IPs in a command, where it is not known.
+const SERVICES: &str = "SERVICES";
 
 /// Returns the fix of a neighbour table that may have `most` entries by the sysctl `key`.
 pub(in crate::check) fn neighbours_fix(key: &str, most: u64) -> Fix {
@@ -83,17 +86,21 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             by,
             program,
             ranges,
+            knows_services,
             ..
         } => {
-            let spare = |range: &Cidr| by.rule.spare(&by.program, *range);
-            let commands: Vec<String> = ranges.iter().map(spare).collect();
-            let command = match commands.as_slice() {
-                [] => by.listing.clone(),
-                all => all.join(" && "),
-            };
-            let text = format!(
-                "Leave the ranges of pods and Services out of the rules for {program}, also in the configuration that writes them. Until then:"
+            let mut commands: Vec<String> = ranges
+                .iter()
+                .map(|range| by.rule.spare(&by.program, &range.to_string()))
+                .collect();
+            let mut text = format!(
+                "Leave the ranges of pods and Services out of the rules for {program}, also in the configuration that writes them."
             );
+            if !knows_services {
+                commands.push(by.rule.spare(&by.program, SERVICES));
+                text.push_str(" SERVICES is the range of cluster IPs (--service-cluster-ip-range of the API server).");
+            }
+            let command = commands.join(" && ");
             Fix::on_node(text, command)
         }
         Obstacle::FullNeighbours { key, most, .. } => neighbours_fix(key, *most),
@@ -150,7 +157,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             } else {
                 "Restart the program that sets up IPsec on this node and its peer, so that it makes the security associations \
                  (`ip xfrm state list nokeys` lists them). If IPsec is not in use any more, remove the policy, also in the \
-                 configuration of that program:"
+                 configuration of that program."
             };
             Fix::on_node(text, all.join("; "))
         }

@@ -53,10 +53,10 @@ impl Rule {
     }
 
     /// Returns the command of `program` by which packets to `range` leave its chain before it.
-    pub fn spare(&self, program: &str, range: Cidr) -> String {
+    pub fn spare(&self, program: &str, range: &str) -> String {
         let (table, chain) = (&self.table, &self.chain);
         if self.is_nft() {
-            let ip = Family::of(range.addr).nft_name();
+            let ip = if range.contains(':') { "ip6" } else { "ip" };
             return format!("nft insert rule {table} {chain} {ip} daddr {range} return");
         }
         format!("{program} -t {table} -I {chain} -d {range} -j RETURN")
