@@ -531,9 +531,13 @@ fn neighbours_policies_filters_and_networks_of_pods_are_redacted_and_judged_the_
 --- node/ss.txt
 tcp LISTEN 0 128 10.0.2.2:22 0.0.0.0:*
 "#;
+    let states = "src 10.0.2.15 dst 10.0.2.16\n\tproto esp spi 0x00000005 reqid 0 mode tunnel\n";
+    let arp = "Chain INPUT (policy ACCEPT)\n1 -j DROP -i eth0 -s 10.0.2.16 --src-mac 52:55:0a:00:02:02 \n";
     for (item, text) in [
         (Item::NeighbourTable, neighbours),
         (Item::XfrmPolicies, policies),
+        (Item::XfrmStates, states),
+        (Item::Arptables, arp),
         (Item::Tc, filters),
         (Item::PodNetworks, networks),
     ] {

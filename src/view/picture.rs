@@ -338,6 +338,7 @@ const fn mechanism(hop: &Hop) -> &'static str {
         Subsystem::Iptables => "iptables",
         Subsystem::IptablesOther => "other iptables",
         Subsystem::Nftables => "nftables",
+        Subsystem::Arptables => "arptables",
         Subsystem::Ipvs => "ipvs",
         Subsystem::Routing => "route",
         Subsystem::Process => "kube-proxy",

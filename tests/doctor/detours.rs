@@ -1,7 +1,7 @@
 //! Rules and routes that lead packets to machines that do not answer, ARP messages that rules drop, zones of connection tracking, and
 //! classes of traffic control.
 
-use std::slice;
+use std::{fs, slice};
 
 use serde_json::{Value, json};
 
@@ -433,5 +433,130 @@ async fn the_bridge_of_a_docker_network_is_named() {
         let ran = crate::support::kpx(&["--from", path, "why", "demo/edge:http"]).await;
         let said = ran.out.replace("\n  ", " ");
         assert!(said.contains(words), "{ran}");
+    }
+}
+
+#[tokio::test]
+async fn rules_of_arptables_drop_arp_messages() {
+    let sure = "in table filter of arptables-legacy drops ARP packets";
+    for (rules, fate, words) in [
+        ("1 -j DROP -i eth0 -s 10.210.0.17 \n", "partly", sure),
+        ("1 -j DROP -i eth9 -s 10.210.0.17 \n", "works", ""),
+        (
+            "1 -j ACCEPT -s 10.210.0.17 \n2 -j DROP -s 10.210.0.17 \n",
+            "works",
+            "",
+        ),
+        ("1 -j DROP --opcode 2 -s 10.210.0.17 \n", "partly", sure),
+        (
+            "1 -j DROP --src-mac 00:11:22:33:44:55 -s 10.210.0.17 \n",
+            "unknown",
+            "may drop ARP packets of eth0",
+        ),
+        (
+            "1 -j K -s 10.210.0.17 \n\nChain K (1 references)\n1 -j DROP \n",
+            "partly",
+            "rule 1 of chain K in table filter of arptables-legacy drops",
+        ),
+    ] {
+        let dir = copy(HEALTHY);
+        let text = format!("Chain INPUT (policy ACCEPT)\n{rules}");
+        fs::write(dir.path().join("node/arptables-legacy.txt"), text).unwrap();
+        says(&dir, "demo/edge:http", fate, &[words]).await;
+        if rules.starts_with("1 -j DROP -i eth0") {
+            let fix = ["arptables-legacy -t filter -D INPUT 1"];
+            says(&dir, "demo/edge:http", fate, &fix).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_policy_of_ipsec_without_an_association_loses_packets() {
+    let policy = "src 10.244.1.0/24 dst 10.244.2.0/24 \n\tdir out priority 0 ptype main \n\
+                  \ttmpl src 10.210.0.16 dst 10.210.0.17\n\t\tproto esp reqid 0 mode tunnel\n";
+    let optional = format!("{policy}\t\tlevel use \n");
+    let state = |to: &str, request: u32, mode: &str| {
+        format!(
+            "src 10.210.0.16 dst {to}\n\tproto esp spi 0x00000005 reqid {request} mode {mode}\n"
+        )
+    };
+    let missing = "no security association exists for the xfrm policy";
+    for (policy, states, fate, words) in [
+        (policy, String::new(), "partly", missing),
+        (policy, state("10.210.0.18", 0, "tunnel"), "partly", missing),
+        (policy, state("10.210.0.17", 7, "tunnel"), "partly", missing),
+        (
+            policy,
+            state("10.210.0.17", 0, "transport"),
+            "partly",
+            missing,
+        ),
+        (
+            policy,
+            state("10.210.0.17", 0, "tunnel"),
+            "unknown",
+            "sends the packets through IPsec",
+        ),
+        (&optional, String::new(), "works", ""),
+    ] {
+        let dir = copy(HEALTHY);
+        let write_to = |file: &str, text: &str| fs::write(dir.path().join(file), text).unwrap();
+        write_to("node/ip-xfrm-policy.txt", policy);
+        write_to("node/ip-xfrm-state.txt", &states);
+        says(&dir, "demo/edge:http", fate, &[words]).await;
+        if states.is_empty() && fate == "partly" {
+            write(&dir, "node/ss.txt", |text| {
+                format!(
+                    "{text}udp UNCONN 0 0 0.0.0.0:500 0.0.0.0:* users:((\"charon\",pid=7,fd=3))\n"
+                )
+            });
+            let words = ["until a daemon of IPsec sets one up"];
+            says(&dir, "demo/edge:http", "unknown", &words).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_neighbour_table_fails_some_connections() {
+    let dir = copy(HEALTHY);
+    let stat = |entries: &str| format!("entries  table_fulls\n{entries} 000003b1\n");
+    let file = dir.path().join("node/arp_cache-stat.txt");
+    write(&dir, "node/sysctl.txt", |text| {
+        format!("{text}net.ipv4.neigh.default.gc_thresh3 = 1024\n")
+    });
+    fs::write(&file, stat("00000400")).unwrap();
+    let words = [
+        "the neighbour table is full (1024 of 1024",
+        "net.ipv4.neigh.default.gc_thresh3=2048",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+    fs::write(&file, stat("00000100")).unwrap();
+    says(&dir, "demo/edge:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn frames_that_the_node_sends_have_the_address_of_their_bridge() {
+    let dir = copy(HEALTHY);
+    let links = fs::read_to_string(dir.path().join("node/ip-link.json")).unwrap();
+    let links: Value = serde_json::from_str(&links).unwrap();
+    let mut links = links.as_array().unwrap().iter();
+    let bridge = links.find(|link| link["ifname"] == "cni0").unwrap();
+    let ether = |field: &str, value: &Value| json!({"match": {"op": "==", "left": {"payload": {"protocol": "ether", "field": field}}, "right": value}});
+    let to = json!({"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": "10.244.1.4"}});
+    let drop = || json!({"drop": null});
+    let set = |field: &str| json!({"mangle": {"key": {"payload": {"protocol": "ether", "field": field}}, "value": "0e:00:00:00:00:01"}});
+    for (rule, fate) in [
+        (
+            json!([ether("saddr", &bridge["address"]), to, drop()]),
+            "partly",
+        ),
+        (
+            json!([ether("saddr", &json!("0e:00:00:00:00:01")), to, drop()]),
+            "works",
+        ),
+        (json!([to, set("saddr")]), "works"),
+    ] {
+        let dir = with_table("bridge", "output", slice::from_ref(&rule));
+        says(&dir, "demo/edge:http", fate, &[]).await;
     }
 }

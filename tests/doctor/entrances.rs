@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::ends::{HEALTHY, json, says};
 use super::incidents::{copy, write};
-use super::links::add_routes;
+use super::links::{add_policy_rules, add_routes};
 use super::meant::{add_rule, with_rule};
 use crate::support::kpx;
 
@@ -69,6 +69,18 @@ async fn a_rule_for_a_proxy_that_does_not_listen_drops_packets_unless_it_is_of_n
     });
     let words = ["hands it to a local proxy at port 3129"];
     says(&dir, "demo/web:http", "unknown", &words).await;
+    // A routing policy rule keeps the packets here.
+    let marked =
+        json!({"priority": 100, "src": "all", "fwmark": "0x1", "fwmask": "0x1", "table": "100"});
+    add_policy_rules(&dir, &[marked]);
+    let local = json!({"type": "local", "dst": "default", "dev": "lo", "table": "100", "scope": "host", "flags": []});
+    add_routes(&dir, &[local]);
+    let words = [
+        "(TPROXY) hands the packets to squid at port 3129",
+        "iptables -t mangle -I PREROUTING -d",
+        "-j RETURN",
+    ];
+    says(&dir, "demo/web:http", "partly", &words).await;
 
     let of_nft = copy(HEALTHY);
     write(

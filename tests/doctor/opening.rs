@@ -464,3 +464,39 @@ async fn rules_for_a_status_of_connections_stop_their_later_packets() {
         says(&with_rule("filter", rule), "demo/edge:http", "works", &[]).await;
     }
 }
+
+#[tokio::test]
+async fn counts_of_a_connection_are_those_of_one_request_and_its_answer() {
+    let drop = json!({"drop": null});
+    let ct = |key: &str, direction: &str| json!({"ct": {"key": key, "dir": direction}});
+    let further = ["drops the later packets of each connection"];
+    for (left, op, right, fate, words) in [
+        (ct("packets", "original"), ">", 2, "partly", &further[..]),
+        (ct("packets", "original"), ">", 4, "partly", &further),
+        (ct("packets", "original"), ">", 100, "works", &[]),
+        (ct("packets", "original"), "<", 2, "partly", &[]),
+        (ct("packets", "reply"), ">", 3, "partly", &[]),
+        (ct("bytes", "original"), ">", 150, "partly", &further),
+        (ct("bytes", "original"), ">", 1_000_000, "works", &[]),
+    ] {
+        let dir = with_nft(&left, op, &json!(right), &drop);
+        says(&dir, "demo/web:http", fate, words).await;
+    }
+    for (options, fate) in [
+        (
+            "3 --connbytes-mode packets --connbytes-dir original",
+            "partly",
+        ),
+        (
+            "1000000 --connbytes-mode bytes --connbytes-dir both",
+            "works",
+        ),
+        (
+            "0:1 --connbytes-mode packets --connbytes-dir original",
+            "partly",
+        ),
+    ] {
+        let rule = format!("-A FORWARD -p tcp -m connbytes --connbytes {options} -j DROP");
+        says(&with_rule("filter", &rule), "demo/web:http", fate, &[]).await;
+    }
+}

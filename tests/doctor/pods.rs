@@ -805,3 +805,33 @@ async fn pods_behind_a_table_of_their_own_are_not_lost() {
     assert_ne!(said["fate"], "lost", "{}", said["sentence"]);
     assert_ne!(said["fate"], "partly", "{}", said["sentence"]);
 }
+
+#[tokio::test]
+async fn a_second_network_of_a_pod_takes_packets_to_the_ranges_that_it_covers() {
+    let net1 = json!({"ifindex": 9, "ifname": "net1", "flags": ["BROADCAST", "UP", "LOWER_UP"], "mtu": 1500,
+        "operstate": "UP", "linkinfo": {"info_kind": "macvlan"}});
+    let with_range = |range: &str| {
+        let dir = copy(HEALTHY);
+        in_edge(&dir, |text| {
+            let head = "--- node/ip-link.json\n[";
+            let text = text.replacen(head, &format!("{head}{net1},"), 1);
+            let route = json!({"dst": range, "dev": "net1", "flags": []});
+            let head = "[{\"dst\":\"default\"";
+            text.replacen(head, &format!("[{route},{{\"dst\":\"default\""), 1)
+        });
+        dir
+    };
+    let words = [
+        EDGE,
+        "in 10.96.0.0/12, leave by net1 (macvlan)",
+        "NetworkAttachmentDefinition",
+    ];
+    says(
+        &with_range("10.96.0.0/12"),
+        "demo/web:http",
+        "partly",
+        &words,
+    )
+    .await;
+    says(&with_range("192.168.0.0/16"), "demo/web:http", "works", &[]).await;
+}

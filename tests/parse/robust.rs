@@ -34,6 +34,8 @@ fn parse(item: Item, text: &str) -> bool {
         Item::Bpf => node.bpf().is_ok(),
         Item::PodNetworks => node.pod_networks().is_ok(),
         Item::XfrmPolicies => node.xfrm().is_ok(),
+        Item::XfrmStates => node.xfrm_states().is_ok(),
+        Item::Arptables => node.arptables().is_ok(),
         Item::HeldSockets => node.held_sockets().is_ok(),
         Item::Sockets | Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => node.sockets().is_ok(),
         Item::Sysctl => node.sysctl().is_ok(),

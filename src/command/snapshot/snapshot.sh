@@ -130,6 +130,9 @@ for ip in ip ip6; do
         ;;
     esac
 done
+if [ -s /proc/net/arp_tables_names ]; then
+    take node/arptables-legacy.txt arptables-legacy -n --line-numbers -L
+fi
 take_with nf_tables node/nft.json nft -j list ruleset
 take_with nf_tables node/nft.txt nft list ruleset
 take_with ip_set node/ipset-save.txt ipset save
@@ -160,6 +163,7 @@ take node/ip-route.json ip -j route show table all
 take node/ip-rule.json ip -j rule
 take node/ip-neigh.json ip -j neigh
 take_with xfrm_user node/ip-xfrm-policy.txt ip xfrm policy
+take_with xfrm_user node/ip-xfrm-state.txt ip xfrm state list nokeys
 # The filters of each link, as one document.
 filters() {
     qdiscs=$(limited tc -j qdisc) || return

@@ -25,6 +25,7 @@ use kpx_node::words::number_of;
 
 /// Packages of the programs, by their names in Debian and Fedora.
 const PACKAGES: &[(&str, &str)] = &[
+    ("arptables-legacy", "arptables or arptables-legacy"),
     ("conntrack", "conntrack or conntrack-tools"),
     ("dmesg", "util-linux"),
     ("ip6tables", "iptables"),

@@ -248,12 +248,35 @@ pub(super) fn legacy_tables(item: Item, context: &Context, family: Family) -> Re
         Family::V4 => "ip_tables_names",
         Family::V6 => "ip6_tables_names",
     };
+    table_names(item, context, name)
+}
+
+/// Returns the lines of the file `name` with names of tables; empty if it does not exist.
+fn table_names(item: Item, context: &Context, name: &str) -> Result<String, Gap> {
     let path = context.path("proc/thread-self/net").join(name);
     match fs::read_to_string(&path) {
         Ok(names) => Ok(names.trim().to_owned()),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
         Err(e) => Err(gap(item, format!("/proc/net/{name}"), &e)),
     }
+}
+
+/// Reads the rules of arptables in the legacy back end. Without a tool, they are unknown if the kernel has a table of them.
+pub(super) async fn arptables(item: Item, context: &Arc<Context>) -> Result<String, Gap> {
+    let names = async move |c: Arc<Context>| table_names(item, &c, "arp_tables_names");
+    if context.inside(item, names).await?.is_empty() {
+        let why = "the kernel has no table of the legacy back end of arptables";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let args = &["-n", "--line-numbers", "-L"];
+    let listed = exec::run(context, item, "arptables-legacy", args).await;
+    listed.map_err(|gap| match gap {
+        Gap::Absent(item, why) => {
+            let table = "the kernel has a table of the legacy back end of arptables";
+            Gap::Failed(item, format!("{table}, and {why}"))
+        }
+        other => other,
+    })
 }
 
 /// Returns the back end in use; `None` if only the program's version shows it.

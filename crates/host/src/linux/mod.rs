@@ -152,6 +152,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         | Item::IptablesLegacy6
         | Item::IptablesNft4
         | Item::IptablesNft6 => context.iptables().await.text(item),
+        Item::Arptables => iptables::arptables(item, context).await,
         Item::IptablesVersion => exec::run(context, item, "iptables", &["--version"]).await,
         Item::ConntrackVersion => conntrack_version(item, context).await,
         Item::Nft => context.nft().await.clone(),
@@ -172,6 +173,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         Item::Rules => context.look(item, routes::rules).await,
         Item::NeighbourTable => context.look(item, neighbours::neighbours).await,
         Item::XfrmPolicies => context.look(item, xfrm::policies).await,
+        Item::XfrmStates => context.look(item, xfrm::states).await,
         Item::Tc => context.look(item, tc::read).await,
         Item::Bpf => context.look(item, bpf::read).await,
         Item::Sockets => context.look(item, sockets::read).await,

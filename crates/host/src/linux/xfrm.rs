@@ -1,6 +1,7 @@
-//! Reads policies of IPsec, in the format of `ip xfrm policy`.
+//! Reads policies of IPsec, in the format of `ip xfrm policy`, and security associations, in that of `ip xfrm state`: the keys
+//! are left out.
 //!
-//! Sources: `xfrm_user.c` of Linux, `ip/ipxfrm.c` of iproute2. States have keys, and are not read.
+//! Sources: `xfrm_user.c` of Linux, `ip/ipxfrm.c` of iproute2.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,6 +16,9 @@ use super::modules;
 use super::netlink::{attributes, stream};
 use kpx_node::evidence::{Gap, Item};
 
+/// `XFRM_MSG_GETSA`.
+const GET_STATE: u16 = 0x12;
+
 /// `XFRM_MSG_GETPOLICY`.
 const GET_POLICY: u16 = 0x15;
 
@@ -23,6 +27,9 @@ const HEADER: usize = 16;
 
 /// Size of `struct xfrm_userpolicy_info`.
 const INFO: usize = 168;
+
+/// Size of `struct xfrm_usersa_info`.
+const STATE: usize = 224;
 
 /// Size of `struct xfrm_user_tmpl`.
 const TEMPLATE: usize = 64;
@@ -40,18 +47,33 @@ const DIRECTIONS: [&str; 3] = ["in", "out", "fwd"];
 
 const MODES: [&str; 5] = ["transport", "tunnel", "ro", "in_trigger", "beet"];
 
-/// Reads the policies, which exist only if `xfrm_user` is loaded: opening its socket would load it.
+/// Reads the policies.
 pub(super) fn policies(item: Item, context: &Context) -> Result<String, Gap> {
+    let names = link_names(item)?;
+    dump(item, context, GET_POLICY, |body| policy(body, &names))
+}
+
+/// Reads the security associations.
+pub(super) fn states(item: Item, context: &Context) -> Result<String, Gap> {
+    dump(item, context, GET_STATE, state)
+}
+
+/// Prints all objects of a kind. They exist only if `xfrm_user` is loaded: opening its socket would load it.
+fn dump(
+    item: Item,
+    context: &Context,
+    kind: u16,
+    print: impl Fn(&[u8]) -> Result<String, String>,
+) -> Result<String, Gap> {
     if modules::would_load(context, "xfrm_user") {
-        let why = "xfrm_user is not loaded, so nothing has set a policy of IPsec";
+        let why = "xfrm_user is not loaded, so nothing has set up IPsec";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    let names = link_names(item)?;
     let asks = |sequence: u32| {
         let length = u32::try_from(HEADER + 4).unwrap_or_default();
         let mut bytes = Vec::with_capacity(HEADER + 4);
         bytes.extend(length.to_ne_bytes());
-        bytes.extend(GET_POLICY.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
         bytes.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
         bytes.extend(sequence.to_ne_bytes());
         bytes.extend([0; 8]);
@@ -59,7 +81,7 @@ pub(super) fn policies(item: Item, context: &Context) -> Result<String, Gap> {
     };
     stream(item, NETLINK_XFRM, asks, |text: &mut String, answer| {
         let body = answer.get(HEADER..).unwrap_or_default();
-        let one = policy(body, &names)
+        let one = print(body)
             .map_err(|why| Gap::Failed(item, format!("cannot decode a netlink answer: {why}")))?;
         text.push_str(&one);
         Ok(())
@@ -164,6 +186,38 @@ fn policy(body: &[u8], names: &BTreeMap<u32, String>) -> Result<String, String> 
     }
     if let Some(id) = part(attribute::IF_ID) {
         write(&mut text, format_args!("\tif_id {:#x}\n", id.number(0)?));
+    }
+    Ok(text)
+}
+
+/// Returns a security association as text.
+fn state(body: &[u8]) -> Result<String, String> {
+    let info = Bytes(body.get(..STATE).ok_or("it is cut off")?);
+    let family = info.short(212)?;
+    let (source, destination) = (info.address(80, family)?, info.address(56, family)?);
+    let spi: [u8; 4] = info.array(72)?;
+    let mode = info.byte(214)?;
+    let name = MODES.get(usize::from(mode));
+    let mode = name.map_or_else(|| mode.to_string(), |&name| name.to_owned());
+    let mut text = format!(
+        "src {source} dst {destination}\n\tproto {} spi {:#010x} reqid {} mode {mode}\n",
+        proto_name(info.byte(76)?),
+        u32::from_be_bytes(spi),
+        info.number(208)?,
+    );
+    for part in attributes(&body[STATE..]) {
+        let (kind, value) = part?;
+        let value = Bytes(value);
+        match kind {
+            attribute::MARK => {
+                let (mark, mask) = (value.number(0)?, value.number(4)?);
+                write(&mut text, format_args!("\tmark {mark:#x}/{mask:#x} \n"));
+            }
+            attribute::IF_ID => {
+                write(&mut text, format_args!("\tif_id {:#x}\n", value.number(0)?));
+            }
+            _ => {}
+        }
     }
     Ok(text)
 }
@@ -285,6 +339,26 @@ mod tests {
                 .unwrap()
                 .contains("\tsocket out ")
         );
+    }
+
+    #[test]
+    fn a_state_is_printed_without_its_keys() {
+        let mut bytes = vec![0; STATE];
+        bytes[56..60].copy_from_slice(&[10, 0, 0, 2]);
+        bytes[72..77].copy_from_slice(&[0, 0, 0, 5, 50]);
+        bytes[80..84].copy_from_slice(&[10, 0, 0, 1]);
+        bytes[208..212].copy_from_slice(&7u32.to_ne_bytes());
+        bytes[212..214].copy_from_slice(&2u16.to_ne_bytes());
+        bytes[214] = 1;
+        super::super::netlink::append(&mut bytes, 2, &[0x5a; 72]);
+        super::super::netlink::append(&mut bytes, attribute::IF_ID, &9u32.to_ne_bytes());
+        assert_eq!(
+            state(&bytes).unwrap(),
+            "src 10.0.0.1 dst 10.0.0.2\n\tproto esp spi 0x00000005 reqid 7 mode tunnel\n\tif_id 0x9\n"
+        );
+        for at in 0..bytes.len() {
+            drop(state(&bytes[..at]));
+        }
     }
 
     #[test]

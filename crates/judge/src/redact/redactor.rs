@@ -84,13 +84,15 @@ impl Redactor {
             | Item::IptablesLegacy6
             | Item::IptablesNft4
             | Item::IptablesNft6
+            | Item::Arptables
             | Item::NftText
             | Item::Ipset => self.rules(text),
             Item::IpvsSave
             | Item::IpvsStats
             | Item::IpvsTimeout
             | Item::Conntrack
-            | Item::XfrmPolicies => self.addresses(text),
+            | Item::XfrmPolicies
+            | Item::XfrmStates => self.addresses(text),
             Item::Recent => self.recent(text),
             Item::IpvsConnections => self.connections(text),
             Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => self.proc_net(text),

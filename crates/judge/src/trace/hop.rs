@@ -60,6 +60,8 @@ pub enum Subsystem {
     IptablesOther,
     /// A rule of nftables.
     Nftables,
+    /// A rule of arptables, in the legacy back end.
+    Arptables,
     /// A virtual server.
     Ipvs,
     /// The routing decision.
@@ -393,6 +395,9 @@ pub enum Assumption {
     },
 }
 
+/// The first words of a limit on the packets or bytes of one connection.
+pub(crate) const COUNT: &str = "the count in ";
+
 impl Question {
     /// Returns the question in full: `whether …`, or that of a value.
     pub(crate) fn text(&self) -> String {
@@ -408,6 +413,16 @@ impl Question {
             limit: what.to_owned(),
             over,
             pace: Pace::of(what),
+        }
+    }
+
+    /// Returns the question whether a connection has more packets or bytes than the rule with `text` is for, or, if it is `over`, than it
+    /// leaves alone.
+    pub(crate) fn count(text: &str, over: bool) -> Self {
+        Self::Rate {
+            limit: format!("{COUNT}{text}"),
+            over,
+            pace: None,
         }
     }
 

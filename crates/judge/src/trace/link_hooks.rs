@@ -183,6 +183,11 @@ impl Walker<'_, '_, '_> {
                 }
                 let links = (branch.packet.input.clone(), branch.packet.output.clone());
                 let packet = &mut branch.packet;
+                packet.bridge = match (hook, &links) {
+                    ("output" | "postrouting", (_, Link::Named(bridge)))
+                    | (_, (Link::Named(bridge), _)) => Some(Rc::clone(bridge)),
+                    _ => None,
+                };
                 let from = self.router.port_of(packet.original_source());
                 let to = self.router.port_of(packet.destination());
                 (packet.input, packet.output) = match hook {
@@ -193,6 +198,7 @@ impl Walker<'_, '_, '_> {
                 };
                 for (mut branch, end) in self.nftables(branch, shown, table, chain) {
                     (branch.packet.input, branch.packet.output) = links.clone();
+                    branch.packet.bridge = None;
                     next.push((branch, end));
                 }
             }

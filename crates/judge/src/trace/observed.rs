@@ -337,7 +337,11 @@ fn groups(
         let of_nft = match hop.subsystem {
             Subsystem::Iptables => Some(iptables),
             Subsystem::IptablesOther => Some(means.nft_is_other),
-            Subsystem::Nftables | Subsystem::Ipvs | Subsystem::Routing | Subsystem::Process => None,
+            Subsystem::Nftables
+            | Subsystem::Arptables
+            | Subsystem::Ipvs
+            | Subsystem::Routing
+            | Subsystem::Process => None,
         };
         let table = match of_nft {
             Some(true) => format!("{} {}", family.nft_name(), hop.table),

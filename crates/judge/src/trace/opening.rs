@@ -8,17 +8,17 @@ use super::route::Router;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::sockets::Socket;
 
+/// The effect of a rule that hands packets to a transparent proxy, in words.
+pub(crate) const TPROXY: &str = "TPROXY";
+
 /// Values that a field may have.
 pub(super) type Values = RangeInclusive<u64>;
 
 /// The most hops that a packet from another machine has passed; it was sent with a TTL of 64 to 255.
 const MOST_HOPS: u64 = 48;
 
-/// The most bytes of a connection before its first data.
-const OPENING_BYTES: Values = 0..=1_000;
-
-/// The most packets of a connection before its first data.
-const OPENING_PACKETS: Values = 0..=4;
+/// The packets of a TCP connection with one request and one answer, from the client and from the server.
+const SHORT: (u64, u64) = (5, 4);
 
 /// Bytes that a link carries.
 const MTU: u64 = 1_500;
@@ -98,14 +98,31 @@ pub(super) fn ttl(packet: &Packet, router: &Router<'_>) -> Values {
     left.saturating_sub(MOST_HOPS).max(1)..=255
 }
 
-/// Returns the bytes or packets that the connection has had; `None` for one that is there already.
-pub(super) fn counted(packet: &Packet, bytes: bool) -> Option<Values> {
-    let values = if bytes {
-        OPENING_BYTES
-    } else {
-        OPENING_PACKETS
+/// Returns the packets, or bytes, that conntrack has counted of the connection in a direction, or in both. Of one that is there already,
+/// the first value is that at the end of a short one.
+pub(super) fn counted(packet: &Packet, bytes: bool, direction: Option<&str>) -> Values {
+    let is_tcp = packet.is(Proto::Tcp);
+    let (sent, got) = match (packet.opens, packet.is_reply()) {
+        (true, is_reply) => (1, u64::from(is_reply)),
+        (false, _) if is_tcp => SHORT,
+        (false, is_reply) => (2, 1 + u64::from(is_reply)),
     };
-    (packet.opens || packet.is_reply() || !packet.established).then_some(values)
+    let count = match direction {
+        Some("original") => sent,
+        Some("reply") => got,
+        _ => sent + got,
+    };
+    let size = match (bytes, is_tcp) {
+        (false, _) => 1..=1,
+        (true, true) => bytes_of_tcp(true, packet.family()),
+        (true, false) => 28..=MTU,
+    };
+    let most = if packet.opens {
+        count * size.end()
+    } else {
+        u64::MAX
+    };
+    count * size.start()..=most
 }
 
 /// Returns the user of the program that sends `packet`. A client on the node is a program of root, as the kubelet and the container

@@ -205,6 +205,8 @@ pub(crate) struct Packet {
     pub(crate) rerouted: Option<Link>,
     /// Whether it goes from port to port of one bridge, so that only `br_netfilter` shows it to the rules of IP.
     pub(crate) bridged: bool,
+    /// The bridge whose own hooks it passes, while it does: then its links are ports.
+    pub(crate) bridge: Option<Rc<str>>,
     /// Whether the destination was translated by a nat rule.
     pub(crate) dnat: bool,
     /// Whether the source was translated.
@@ -317,6 +319,7 @@ impl Packet {
             gateway: None,
             rerouted: None,
             bridged: false,
+            bridge: None,
             dnat: false,
             snat: false,
             source_port: None,

@@ -108,6 +108,14 @@ impl Rule {
         mismatch::is_particular(self.number, &self.rule)
     }
 
+    /// Returns its table in words; one of arptables with the program, as iptables has tables of the same names.
+    pub fn named_table(&self) -> String {
+        match self.subsystem {
+            Subsystem::Arptables => format!("{} of arptables-legacy", self.table),
+            _ => self.table.clone(),
+        }
+    }
+
     /// Returns whether it is one of nftables.
     pub fn is_nft(&self) -> bool {
         self.subsystem == Subsystem::Nftables
@@ -139,10 +147,11 @@ impl Rule {
             (true, false, true) | (false, true, false) => "-nft",
             (_, false, false) => "",
         };
-        match (self.is_nft(), self.family) {
-            (true, _) => "nft".to_owned(),
-            (false, Family::V4) => format!("iptables{back_end}"),
-            (false, Family::V6) => format!("ip6tables{back_end}"),
+        match (self.subsystem, self.family) {
+            (Subsystem::Nftables, _) => "nft".to_owned(),
+            (Subsystem::Arptables, _) => "arptables-legacy".to_owned(),
+            (_, Family::V4) => format!("iptables{back_end}"),
+            (_, Family::V6) => format!("ip6tables{back_end}"),
         }
     }
 
@@ -168,6 +177,7 @@ impl Rule {
             return known;
         }
         let stores = match self.subsystem {
+            Subsystem::Arptables => &[][..],
             Subsystem::IptablesOther => &[IptablesBackend::Legacy, IptablesBackend::Nft][..],
             _ => &[IptablesBackend::InUse],
         };
@@ -449,6 +459,7 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let program = match (self.subsystem, self.family) {
             (Subsystem::Nftables, _) => "nft",
+            (Subsystem::Arptables, _) => "arptables-legacy",
             (_, Family::V4) => "iptables",
             (_, Family::V6) => "ip6tables",
         };

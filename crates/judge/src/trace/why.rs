@@ -230,7 +230,9 @@ pub(crate) fn comment(rule: &str) -> Option<&str> {
 /// Returns the owner of a hop's chain.
 pub fn owner<'o>(owners: &'o Owners, hop: &Hop) -> Owner<'o> {
     match hop.subsystem {
-        Subsystem::Routing | Subsystem::Ipvs | Subsystem::Process => Owner::General,
+        Subsystem::Arptables | Subsystem::Routing | Subsystem::Ipvs | Subsystem::Process => {
+            Owner::General
+        }
         Subsystem::Nftables if hop.table.ends_with(" kube-proxy") => owners.nft_chain(&hop.chain),
         Subsystem::Iptables | Subsystem::IptablesOther | Subsystem::Nftables => {
             owners.chain(&hop.chain)

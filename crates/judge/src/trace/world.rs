@@ -32,6 +32,7 @@ pub const NEEDS: &[Item] = &[
 /// Further items that the notes of a trace use.
 pub const NOTES_NEEDS: &[Item] = &[
     Item::IptablesVersion,
+    Item::Arptables,
     Item::Sockets,
     Item::Tcp4,
     Item::Tcp6,
@@ -39,7 +40,10 @@ pub const NOTES_NEEDS: &[Item] = &[
     Item::Udp6,
     Item::Conntrack,
     Item::NeighbourTable,
+    Item::Neighbours4,
+    Item::Neighbours6,
     Item::XfrmPolicies,
+    Item::XfrmStates,
     Item::Tc,
     Item::Bpf,
     Item::PodNetworks,

@@ -590,7 +590,7 @@ impl Judge<'_> {
             };
             self.with_stranger(question, Fault::Obstacle(Box::new(deaf)))
         } else {
-            Fault::NothingListens { address }
+            Fault::NothingListens { address, vrf: None }
         })
     }
 

@@ -11,6 +11,7 @@ use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::{decisive, maker};
 use crate::trace::{Carried, Entry, Flow, Outcome, Rule};
+use kpx_node::evidence::Gap;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::chain_owner::Maker;
@@ -84,6 +85,18 @@ impl Judge<'_> {
         Some(self.arp_fault(link, rule, is_certain))
     }
 
+    /// Returns the doubt about a packet to or from a link whose ARP messages may be dropped by rules that were not read.
+    pub(super) fn unread_arp(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let gap = self.node.arptables().err()?;
+        let is_old = gap.is_absence() || matches!(gap, Gap::NotCollected(_));
+        let is_here = question.flow.entry == Entry::Host && self.ends_here(outcome);
+        if is_old || is_here || outcome.destination.0.is_ipv6() {
+            return None;
+        }
+        let what = "rules of the legacy back end of arptables may drop ARP messages";
+        Some(Fault::Unknown(Missing::Gap { what, gap }))
+    }
+
     /// Returns the fault of ARP messages of `link` that `rule` drops, or may drop.
     fn arp_fault(&self, link: &str, rule: Rule, is_certain: bool) -> Fault {
         if is_certain {
@@ -95,7 +108,9 @@ impl Judge<'_> {
         }
         Fault::Unknown(Missing::Unmodelled(format!(
             "rule {} of chain {} in table {} may drop ARP packets of {link}: kpx does not follow them",
-            rule.number, rule.chain, rule.table
+            rule.number,
+            rule.chain,
+            rule.named_table()
         )))
     }
 

@@ -1,4 +1,4 @@
-//! Rules of nftables that drop ARP messages: those of family arp, and those of bridges.
+//! Rules that drop ARP messages: those of nftables in family arp and of bridges, and those of arptables.
 
 use std::net::IpAddr;
 
@@ -9,6 +9,9 @@ use kpx_node::node::NodeSnapshot;
 
 /// How deep chains are followed.
 const DEEPEST: u8 = 8;
+
+/// The sysctl by which messages that pass a bridge pass the chain FORWARD of arptables.
+const BRIDGED: &str = "net.bridge.bridge-nf-call-arptables";
 
 /// The numbers of a request and of an answer.
 const REQUEST: u64 = 1;
@@ -75,19 +78,30 @@ impl<'m> Message<'m> {
 
 /// Returns the rule of `node` that drops one of `messages`, and whether it certainly does.
 pub(super) fn dropping(node: &NodeSnapshot<'_>, messages: &[Message<'_>]) -> Option<(Rule, bool)> {
-    let tables = node.nft().ok()?.tables.iter();
+    let tables = node.nft().map_or(&[][..], |all| &all.tables).iter();
     let tables =
         tables.filter(|table| matches!(&*table.family, "arp" | "bridge") && !table.dormant);
-    let chains = tables.flat_map(|table| {
+    let tables = tables.map(|table| (Subsystem::Nftables, table));
+    let legacy = node.arptables().ok();
+    let tables = tables.chain(legacy.map(|table| (Subsystem::Arptables, table)));
+    let passes_bridges = || {
+        let sysctl = node.sysctl().ok();
+        sysctl.and_then(|all| all.get(BRIDGED)) == Some("1")
+    };
+    let chains = tables.flat_map(|(subsystem, table)| {
         let chains = table.chains.iter();
-        chains.filter_map(move |chain| Some((table, chain, chain.base.as_ref()?)))
+        chains.filter_map(move |chain| Some((subsystem, table, chain, chain.base.as_ref()?)))
     });
-    let found = chains.flat_map(|(table, chain, base)| {
+    let chains = chains.filter(|(subsystem, _, _, base)| {
+        *subsystem == Subsystem::Nftables || base.hook != "forward" || passes_bridges()
+    });
+    let found = chains.flat_map(|(subsystem, table, chain, base)| {
         let passing = messages
             .iter()
             .filter(|message| message.hooks.contains(&&*base.hook));
         passing.filter_map(move |message| {
             let mut walk = Walk {
+                subsystem,
                 table,
                 message,
                 is_sure: true,
@@ -122,6 +136,7 @@ enum End {
 
 /// The way of a message through the chains of one hook.
 struct Walk<'w> {
+    subsystem: Subsystem,
     table: &'w Table,
     message: &'w Message<'w>,
     /// Whether no rule may have ended it so far.
@@ -134,8 +149,11 @@ impl Walk<'_> {
     fn rule(&self, chain: &Chain, number: usize) -> Rule {
         Rule {
             family: Family::V4,
-            subsystem: Subsystem::Nftables,
-            table: format!("{} {}", self.table.family, self.table.name),
+            subsystem: self.subsystem,
+            table: match self.subsystem {
+                Subsystem::Arptables => self.table.name.clone(),
+                _ => format!("{} {}", self.table.family, self.table.name),
+            },
             chain: chain.name.clone(),
             number,
             rule: String::new(),

@@ -506,6 +506,13 @@ impl Judge<'_> {
         })
     }
 
+    /// Returns the VRF of the node's link that has `address`.
+    fn vrf_with(&self, address: IpAddr) -> Option<String> {
+        let link = self.places.own(address)?;
+        let vrf = self.node.links().ok()?.vrf_of(link)?;
+        Some(vrf.name.clone())
+    }
+
     /// Returns the fault of a packet that ends at the node itself, not at an endpoint.
     fn at_the_node(
         &self,
@@ -546,7 +553,10 @@ impl Judge<'_> {
                 None if self.is_endpoint_of_old(question, at) => None,
                 None => Some(match self.not_on_loopback(question, at) {
                     Some(why) => Fault::NotOnLoopback { address: at, why },
-                    None => Fault::NothingListens { address: at },
+                    None => Fault::NothingListens {
+                        address: at,
+                        vrf: self.vrf_with(at.ip()),
+                    },
                 }),
             };
         };

@@ -95,6 +95,8 @@ pub enum Fault {
     NothingListens {
         /// The destination.
         address: SocketAddr,
+        /// The VRF that has the address, for rules that match the node's own addresses alone.
+        vrf: Option<String>,
     },
     /// kube-proxy serves no NodePort at this loopback address.
     NotOnLoopback {
@@ -606,11 +608,18 @@ impl fmt::Display for Fault {
             Self::NotReady { address, state } => {
                 write!(f, "the rules lead to endpoint {address}, which is {state}")
             }
-            Self::NothingListens { address } => {
+            Self::NothingListens { address, vrf } => {
                 write!(
                     f,
                     "the packet ends at the node itself, where nothing listens on {address}"
-                )
+                )?;
+                match vrf {
+                    Some(vrf) => write!(
+                        f,
+                        "; the address is in VRF {vrf}, so rules for the node's own addresses do not match it"
+                    ),
+                    None => Ok(()),
+                }
             }
             Self::NotOnLoopback { address, why } => write!(
                 f,

@@ -21,7 +21,9 @@ use kpx_node::evidence::{Gap, IPTABLES, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::pod_networks::PodNetwork;
-use network::{Inside, comes, is_of_vpn, walked};
+use kpx_node::owner::Port;
+pub(crate) use network::is_of_vpn;
+use network::{Inside, comes, walked};
 
 /// The networks of pods by their addresses, and the results for them so far.
 #[derive(Debug, Default)]
@@ -54,8 +56,11 @@ impl Judge<'_> {
                 return is_here.then_some(Fault::Unknown(Missing::Gap { what, gap }));
             }
         };
-        let is_translated = at.ip() != question.flow.destination;
         let is_outside = question.flow.entry == Entry::Outside;
+        // A node before may have translated it.
+        let has_address = |port: &Port| !port.addresses.is_empty();
+        let is_translated = at.ip() != question.flow.destination
+            || is_outside && question.port.is_some_and(has_address);
         let asked = (
             at,
             question.flow.proto,
@@ -85,7 +90,9 @@ impl Judge<'_> {
         };
         // Without the address of the gateway, nothing answers the pod.
         let end = inside.end(&comes).map(|fault| {
+            let is_silent = matches!(&fault, Fault::Obstacle(what) if matches!(**what, Obstacle::Unanswered { .. }));
             let missing = self.no_gateway(&inside, outcome.source);
+            let missing = missing.or_else(|| is_silent.then(strayed)?);
             let not_own = || match &fault {
                 Fault::Obstacle(what) => match **what {
                     Obstacle::Unanswered { address, .. } => self.not_own(address),

@@ -230,7 +230,8 @@ impl<'n> Judge<'n> {
             .or_else(|| self.tracked(question, outcomes))
             .or_else(|| self.bound(question))
             .or_else(|| self.out_of_ports(question))
-            .or_else(|| self.limited(question, outcomes));
+            .or_else(|| self.limited(question, outcomes))
+            .or_else(|| self.full_neighbours(question, outcomes));
         if let Some(fault) = beside {
             let fate = match fault.fate() {
                 Fate::Unknown => Fate::Unknown,
@@ -316,9 +317,9 @@ impl<'n> Judge<'n> {
                 };
                 known.or(Some(fault))
             }
-            trace::Verdict::Unknown | trace::Verdict::Mixed => {
-                Some(Fault::Unknown(Missing::Other(outcome.reason.clone())))
-            }
+            trace::Verdict::Unknown | trace::Verdict::Mixed => self
+                .proxied(question, outcome)
+                .or(Some(Fault::Unknown(Missing::Other(outcome.reason.clone())))),
             trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched => {
                 let fault = self.on_the_way_or_back(question, outcome);
                 let fault = fault.map(|fault| {
@@ -342,6 +343,7 @@ impl<'n> Judge<'n> {
                 }
                 .or_else(|| self.gap(question, outcome).map(Fault::Unknown))
                 .or_else(|| self.unsure_ipsec(question, outcome))
+                .or_else(|| self.unread_arp(question, outcome))
                 .or_else(|| self.unsure_neighbour(question, outcome))
                 .or_else(|| self.unsure_tc(question, outcome))
                 .or_else(|| self.unlearnt(question, outcome))
@@ -714,6 +716,7 @@ impl<'n> Judge<'n> {
             node.conntrack().err(),
             node.neighbour_table().err(),
             node.xfrm().err(),
+            node.arptables().err(),
             node.tc().err(),
             node.pod_networks().err(),
             node.pods().err(),

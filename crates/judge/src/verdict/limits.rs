@@ -4,9 +4,9 @@
 use super::judge::{Judge, Question};
 use super::{By, Fault, Obstacle, is_decided};
 use crate::trace::why::decisive;
-use crate::trace::{Assumption, Outcome, Pace, Rule, Verdict};
+use crate::trace::{Assumption, COUNT, Further, Outcome, Pace, Rule, Verdict};
 use kpx_node::backend::iptables::model::{Match, Rule as Saved, Target};
-use kpx_node::backend::nftables::model::{Rule as Listed, Statement, Verdict as Ends};
+use kpx_node::backend::nftables::model::{Expr, Rule as Listed, Statement, Verdict as Ends};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::words::number_of;
@@ -18,6 +18,8 @@ pub struct Limit {
     pub limit: String,
     /// Whether all clients share it.
     pub is_shared: bool,
+    /// Whether it is one of the packets or bytes of each connection.
+    pub is_of_connection: bool,
     /// Whether usual traffic exceeds it, or has exceeded it: the traffic of all clients, or of one client whose own
     /// limit is low.
     pub is_usual: bool,
@@ -49,11 +51,13 @@ impl Limit {
         let exceeded = beyond(&Rule::of(decisive(outcome)?, family), node);
         let is_met = exceeded.is_some_and(|count| count > 0);
         let is_shared = pace.is_some_and(|pace| pace.is_shared);
+        let is_count = limit.starts_with(COUNT);
         let is_low = pace.is_some_and(Pace::is_low);
         (is_met || is_shared && is_low).then(|| Self {
             limit: limit.to_owned(),
             is_shared,
-            is_usual: is_shared || is_low,
+            is_of_connection: is_count,
+            is_usual: is_shared || is_low || is_count,
             exceeded,
         })
     }
@@ -64,7 +68,13 @@ impl Judge<'_> {
     /// exceeded by a flood.
     pub(super) fn limited(&self, question: Question<'_>, outcomes: &[Outcome]) -> Option<Fault> {
         let family = Family::of(question.flow.destination);
-        outcomes.iter().find_map(|outcome| {
+        let later = self.sent_later(question).map(Further::Sent);
+        let later = later.iter().flat_map(|packet| {
+            let of = outcomes.iter().filter(|outcome| outcome.verdict.arrives());
+            of.flat_map(|outcome| self.followed(packet, outcome).0)
+        });
+        let later: Vec<Outcome> = later.collect();
+        outcomes.iter().chain(&later).find_map(|outcome| {
             let limit = Limit::of(outcome, family, self.node).filter(|limit| limit.is_usual)?;
             let by = By::foreign(decisive(outcome)?, family, self.node)?;
             Some(Fault::Obstacle(Box::new(Obstacle::Limited { limit, by })))
@@ -99,7 +109,7 @@ fn is_limit(of: &Match<'_>) -> bool {
     match of {
         Match::Limit { .. } => true,
         Match::Recent(recent) => recent.hitcount.is_some(),
-        Match::Unknown(text) => text.contains("--connlimit-"),
+        Match::Unknown(text) => text.contains("--connlimit-") || text.contains("--connbytes "),
         _ => false,
     }
 }
@@ -113,7 +123,14 @@ fn same_saved(before: &Saved<'_>, own: &Saved<'_>) -> bool {
 }
 
 fn limits(of: &Statement) -> bool {
-    matches!(of, Statement::Other(value) if value.get("limit").is_some() || value.get("ct count").is_some())
+    match of {
+        Statement::Other(value) => value.get("limit").is_some() || value.get("ct count").is_some(),
+        Statement::Match {
+            left: Expr::Ct { key, .. },
+            ..
+        } => matches!(key.as_str(), "packets" | "bytes"),
+        _ => false,
+    }
 }
 
 /// Returns the same for rules of nftables.

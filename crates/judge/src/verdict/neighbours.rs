@@ -11,6 +11,7 @@ use super::{Fault, Missing, Obstacle, WayThere};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
+use kpx_node::net::Family;
 use kpx_node::node::links::Link;
 use kpx_node::node::neighbours::{Neighbour, Neighbours};
 
@@ -28,6 +29,27 @@ const WRITERS: &[&str] = &[
 type Step<'s> = (IpAddr, &'s str);
 
 impl Judge<'_> {
+    /// Returns the fault of packets that need a neighbour entry which the full table does not have.
+    pub(super) fn full_neighbours(
+        &self,
+        question: Question<'_>,
+        outcomes: &[Outcome],
+    ) -> Option<Fault> {
+        let family = Family::of(question.flow.destination);
+        let key = match family {
+            Family::V4 => "net.ipv4.neigh.default.gc_thresh3",
+            Family::V6 => "net.ipv6.neigh.default.gc_thresh3",
+        };
+        let counters = self.node.neighbours(family).ok()?;
+        let most: u64 = self.node.sysctl().ok()?.get(key)?.trim().parse().ok()?;
+        let entries = counters.last("entries").ok()?;
+        let is_full = entries >= most && counters.sum("table_fulls").ok()? > 0;
+        let mut arriving = outcomes.iter().filter(|outcome| outcome.verdict.arrives());
+        let needs_one = arriving.any(|outcome| !self.ends_here(outcome));
+        (is_full && needs_one)
+            .then(|| Fault::Obstacle(Box::new(Obstacle::FullNeighbours { key, entries, most })))
+    }
+
     /// Returns the fault of a packet whose next hop, or whose reply's, does not answer.
     pub(super) fn unanswered(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let all = self.node.neighbour_table().ok()?;

@@ -139,10 +139,34 @@ pub enum Obstacle {
         link: String,
         /// The kind of the link.
         kind: String,
+        /// The destination of the route by it; `None` for a default route.
+        range: Option<Cidr>,
         /// The destination of the packets.
         to: IpAddr,
         /// Whether they are replies.
         reply: bool,
+    },
+    /// A rule hands packets of others to a transparent proxy of the node.
+    Proxied {
+        /// The rule.
+        by: Box<By>,
+        /// The port of the proxy.
+        port: u16,
+        /// The program.
+        program: String,
+        /// The ranges of pods and Services that the rule should leave alone.
+        ranges: Vec<Cidr>,
+        /// Whether the range of Services is one of them.
+        knows_services: bool,
+    },
+    /// The neighbour table is full: packets to neighbours without an entry are dropped.
+    FullNeighbours {
+        /// The sysctl with the most entries.
+        key: &'static str,
+        /// The entries.
+        entries: u64,
+        /// The most entries.
+        most: u64,
     },
     /// A pod looks for addresses of Services on its own link, where no machine has them: its route has no gateway.
     Gatewayless {
@@ -598,6 +622,7 @@ impl Obstacle {
     pub const fn stage(&self) -> u8 {
         match self {
             Self::LinkForwarding { .. } | Self::Xfrm { .. } => 9,
+            Self::Proxied { .. } => 4,
             Self::Limited { .. } => 10,
             Self::NoLocalPort { .. }
             | Self::Forgotten { .. }
@@ -656,6 +681,7 @@ impl Obstacle {
             | Self::IntoTunnel { .. }
             | Self::ThirdNode { .. }
             | Self::Arp { .. }
+            | Self::FullNeighbours { .. }
             | Self::Tunnel { .. }
             | Self::Ttl { .. }
             | Self::Link { .. }
@@ -671,6 +697,7 @@ impl Obstacle {
                 end: Some((_, Some(_))),
                 ..
             }
+            | Self::Proxied { .. }
             | Self::Ended { now: Some(_), .. } => Fate::Misled,
             Self::Taken {
                 end: Some((_, None)),
@@ -692,6 +719,7 @@ impl Obstacle {
             Self::DeadNextHop { .. }
             | Self::TwoPods { .. }
             | Self::Limited { .. }
+            | Self::FullNeighbours { .. }
             | Self::Further {
                 which: Which::Datagram,
                 ..

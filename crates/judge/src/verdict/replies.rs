@@ -84,7 +84,7 @@ impl<'n> Judge<'n> {
 
     /// Returns the packet that the client sends on the established connection, unless no rule treats it differently
     /// from the first one.
-    fn sent_later(&self, question: Question<'_>) -> Option<Flow> {
+    pub(super) fn sent_later(&self, question: Question<'_>) -> Option<Flow> {
         let flow = question.flow;
         let is_told = matches!(flow.proto, Proto::Tcp | Proto::Udp) && !flow.established && {
             let family = Family::of(flow.destination);
@@ -190,7 +190,7 @@ impl<'n> Judge<'n> {
             if of != Which::Sent && has_way {
                 ends.retain(|end| end.hops.last().is_none_or(|hop| !is_routing(hop)));
             }
-            let is_lost = ends.iter().any(self::ends);
+            let is_lost = ends.iter().any(|end| self::ends(end) && is_likely(end));
             (which, lost) = (of, ends);
             Ok::<_, Infallible>((!is_lost).then_some(marks))
         });
@@ -264,7 +264,7 @@ impl<'n> Judge<'n> {
 
     /// Returns the outcomes of `packet`, a later packet of a connection whose first one had `outcome`, and the marks that it leaves on
     /// the connection; no outcomes if it arrives.
-    fn followed(&self, packet: &Further, outcome: &Outcome) -> (Vec<Outcome>, Marks) {
+    pub(super) fn followed(&self, packet: &Further, outcome: &Outcome) -> (Vec<Outcome>, Marks) {
         let mut known = self.replies.borrow_mut();
         if let Some(followed) = &known.followed {
             let found = followed.iter().find(|(of, _)| of == packet);

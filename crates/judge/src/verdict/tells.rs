@@ -61,12 +61,15 @@ fn any_of_others(
         })
 }
 
-/// Returns whether a statement of nft decides by the state or the mark of the connection, by the flags of TCP or by the size, or
+/// Returns whether a statement of nft decides by the state, the mark or the packets of the connection, by the flags of TCP or by the size, or
 /// writes data that later packets find.
 fn asks_which(statement: &Statement) -> bool {
     fn is_asked(of: &Expr) -> bool {
         match of {
-            Expr::Ct { key, .. } => matches!(key.as_str(), "state" | "status" | "mark"),
+            Expr::Ct { key, .. } => matches!(
+                key.as_str(),
+                "state" | "status" | "mark" | "packets" | "bytes"
+            ),
             Expr::Payload { protocol, field } => matches!(
                 (protocol.as_str(), field.as_str()),
                 ("tcp", "flags") | ("ip" | "ip6", "length")

@@ -11,7 +11,7 @@ use super::judge::{Judge, Question};
 use super::{Fault, Missing, Obstacle};
 use crate::trace::{Entry, Outcome};
 use kpx_node::net::Proto;
-use kpx_node::node::xfrm::{Direction, Policy};
+use kpx_node::node::xfrm::{Direction, Policy, State, Template};
 
 /// A packet that asks for a policy.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +31,24 @@ struct Asks<'o> {
 struct Answer<'n> {
     /// The policies that drop it: each drops it once the policies before are removed.
     blocked: Vec<&'n Policy>,
-    /// The first policy with an unknown effect.
-    unsure: Option<&'n Policy>,
+    /// The first policy with an unknown effect, and whether a daemon may still set up its security association.
+    unsure: Option<(&'n Policy, bool)>,
+}
+
+/// The ports of the daemons that set up security associations on demand (IKE).
+const IKE: [u16; 2] = [500, 4500];
+
+/// What a packet finds for the templates of a policy.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Association {
+    /// It may be in IPsec.
+    Possible,
+    /// It needs none, and there is none.
+    Unneeded,
+    /// There is none.
+    Missing,
+    /// There is none, and a daemon may set one up.
+    Awaited,
 }
 
 impl Judge<'_> {
@@ -78,10 +94,13 @@ impl Judge<'_> {
         }
         let came_by = self.came_in_by(question, outcome);
         let mut all = self.asks(question, outcome, came_by.as_deref()).into_iter();
-        let policy = all.find_map(|asks| self.answer(question.flow.proto, asks).unsure)?;
+        let unsure = all.find_map(|asks| self.answer(question.flow.proto, asks).unsure);
+        let (policy, is_awaited) = unsure?;
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "the xfrm policy `{policy}` {}",
-            if policy.templates > 0 {
+            if is_awaited {
+                "has no security association: the packets are lost until a daemon of IPsec sets one up"
+            } else if !policy.templates.is_empty() {
                 "sends the packets through IPsec, which kpx does not model"
             } else {
                 "may block the packets"
@@ -162,22 +181,82 @@ impl Judge<'_> {
             .iter()
             .filter(|policy| policy.direction == asks.direction)
         {
-            let passes = policy.templates == 0 && !policy.blocks;
+            let association = self.association(policy, asks);
+            let passes = !policy.blocks && association == Association::Unneeded;
+            let stops = policy.blocks || association == Association::Missing;
+            let unsure = (policy, association == Association::Awaited);
             match matches(policy, proto, asks) {
                 Some(false) => {}
                 Some(true) if passes => break,
                 None if passes => may_pass = true,
-                Some(true) if policy.blocks && !may_pass && answer.unsure.is_none() => {
+                Some(true) if stops && !may_pass && answer.unsure.is_none() => {
                     answer.blocked.push(policy);
                 }
                 Some(true) => {
-                    answer.unsure = answer.unsure.or(Some(policy));
+                    answer.unsure = answer.unsure.or(Some(unsure));
                     break;
                 }
-                None => answer.unsure = answer.unsure.or(Some(policy)),
+                None => answer.unsure = answer.unsure.or(Some(unsure)),
             }
         }
         answer
+    }
+
+    /// Returns whether the node has the security associations that `policy` asks for.
+    fn association(&self, policy: &Policy, asks: Asks<'_>) -> Association {
+        let needed = || {
+            policy
+                .templates
+                .iter()
+                .filter(|template| !template.is_optional)
+        };
+        if asks.direction != Direction::Out {
+            // Packets that come without IPsec pass templates that may be left out.
+            return match needed().next() {
+                None => Association::Unneeded,
+                Some(_) => Association::Possible,
+            };
+        }
+        let states = match self.node.xfrm_states() {
+            Ok(states) => states,
+            Err(_) if policy.templates.is_empty() => return Association::Unneeded,
+            Err(_) => return Association::Possible,
+        };
+        let fits = |template: &Template, state: &State| {
+            let of = &template.of;
+            let (source, destination) = match of.mode.as_str() {
+                "transport" => (asks.source.0, asks.destination.0),
+                _ => (of.source, of.destination),
+            };
+            let is_end = |wanted: IpAddr, address| wanted.is_unspecified() || wanted == address;
+            is_end(source, state.source)
+                && is_end(destination, state.destination)
+                && (of.spi == 0 || of.spi == state.spi)
+                && (&of.proto, &of.mode, of.request, policy.if_id)
+                    == (&state.proto, &state.mode, state.request, state.if_id)
+        };
+        let found = |template: &Template, is_set_up: bool| {
+            let mut states = states.iter();
+            states.any(|state| fits(template, state) && (state.spi != 0) == is_set_up)
+        };
+        if needed().all(|template| found(template, true)) {
+            let mut all = policy.templates.iter();
+            return if all.any(|template| found(template, true)) {
+                Association::Possible
+            } else {
+                Association::Unneeded
+            };
+        }
+        let is_asked_for = needed().any(|template| found(template, false));
+        let has_daemon = || {
+            let sockets = self.node.sockets().ok().filter(|all| all.gaps.is_empty())?;
+            let mut all = sockets.listening.iter();
+            Some(all.any(|socket| socket.proto == Proto::Udp && IKE.contains(&socket.local.port())))
+        };
+        match is_asked_for || has_daemon() != Some(false) {
+            true => Association::Awaited,
+            false => Association::Missing,
+        }
     }
 
     /// Returns whether a setting of the link takes packets out of IPsec.

@@ -172,7 +172,10 @@ impl Look<'_> {
                 Subsystem::Iptables => Some(Some(IptablesBackend::InUse)),
                 Subsystem::IptablesOther => self.other_store(family).map(Some),
                 Subsystem::Nftables => Some(None),
-                Subsystem::Ipvs | Subsystem::Routing | Subsystem::Process => None,
+                Subsystem::Arptables
+                | Subsystem::Ipvs
+                | Subsystem::Routing
+                | Subsystem::Process => None,
             };
             let Some(store) = store.filter(|_| has_effect(&hop.effect) && is_foreign) else {
                 continue;

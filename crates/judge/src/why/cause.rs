@@ -643,7 +643,9 @@ impl Cause {
             Self::StaleConnections { .. } | Self::TableFull { .. } => false,
             Self::Obstacle { what, .. } => !matches!(
                 **what,
-                Obstacle::NoLocalPort { .. } | Obstacle::Limited { .. }
+                Obstacle::NoLocalPort { .. }
+                    | Obstacle::Limited { .. }
+                    | Obstacle::FullNeighbours { .. }
             ),
             _ => true,
         }
@@ -654,7 +656,9 @@ impl Cause {
         match self {
             Self::ForeignRule { by, .. } => Some(Subject::Rule(by.rule.clone())),
             Self::Obstacle { what, .. } => match what.as_ref() {
-                Obstacle::Limited { by, .. } => Some(Subject::Rule(by.rule.clone())),
+                Obstacle::Proxied { by, .. } | Obstacle::Limited { by, .. } => {
+                    Some(Subject::Rule(by.rule.clone()))
+                }
                 _ => None,
             },
             Self::Leftover { mode, .. } => Some(Subject::from(*mode)),

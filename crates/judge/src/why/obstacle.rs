@@ -101,6 +101,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             "net.ipv4.vs.expire_quiescent_template".to_owned(),
             "1",
         )],
+        Obstacle::FullNeighbours { key, .. } => vec![Repair::Set((*key).to_owned(), "1000000")],
         Obstacle::NoLocalPort {
             to, pod: Some(_), ..
         } => vec![Repair::EndTracked(*to, Proto::Tcp)],
@@ -156,7 +157,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             by: Wayless::NoMain(family),
             ..
         } => vec![Repair::AddPolicyRule(Box::new(PolicyRule::main(*family)))],
-        Obstacle::Limited { by, .. } => RulePlace::of(&by.rule)
+        Obstacle::Proxied { by, .. } | Obstacle::Limited { by, .. } => RulePlace::of(&by.rule)
             .map(Repair::Pass)
             .into_iter()
             .collect(),

@@ -64,6 +64,8 @@ items! {
     IptablesNft4 = "node/iptables-nft-save.txt", NetAdmin;
     /// IPv6 rules of the nft back end, if it is not the one in use.
     IptablesNft6 = "node/ip6tables-nft-save.txt", NetAdmin;
+    /// Rules of the legacy back end of arptables, `arptables-legacy -n --line-numbers -L`.
+    Arptables = "node/arptables-legacy.txt", Root;
     /// Version and back end of iptables, `iptables --version`.
     IptablesVersion = "node/iptables-version.txt", None;
     /// Version of conntrack, `conntrack --version`.
@@ -98,6 +100,8 @@ items! {
     NeighbourTable = "node/ip-neigh.json", None;
     /// Policies of IPsec (xfrm), `ip xfrm policy`.
     XfrmPolicies = "node/ip-xfrm-policy.txt", NetAdmin;
+    /// Security associations of IPsec without their keys, `ip xfrm state list nokeys`.
+    XfrmStates = "node/ip-xfrm-state.txt", NetAdmin;
     /// Queueing disciplines and filters of links, `tc -j qdisc` and `tc -j filter`.
     Tc = "node/tc.json", None;
     /// Programs of eBPF on control groups and links, maps, and the Services in those of Cilium and Calico.

@@ -1,6 +1,7 @@
 //! A node's evidence, parsed on first use.
 
 pub mod agents;
+pub mod arptables;
 pub mod bpf;
 pub mod conntrack;
 pub mod counters;
@@ -57,7 +58,7 @@ use runtime::{Health, Metrics};
 use sockets::{Connected, Sockets};
 use sysctl::Sysctl;
 use tc::Tc;
-use xfrm::Policies;
+use xfrm::{Policies, State};
 
 type Section<T> = OnceLock<Result<T, Gap>>;
 
@@ -70,6 +71,7 @@ pub struct NodeSnapshot<'a> {
     iptables_nft: [Section<iptables::model::Ruleset<'a>>; 2],
     saved: [[Section<iptables::parse::Saved<'a>>; 2]; 3],
     nft: Section<nftables::model::Ruleset>,
+    arptables: Section<nftables::model::Table>,
     ipset: Section<Sets<'a>>,
     ipvs: Section<ipvs::model::Table>,
     ipvs_connections: Section<IpvsConnections>,
@@ -87,6 +89,7 @@ pub struct NodeSnapshot<'a> {
     conntrack_stat: Section<Counters>,
     neighbour_table: Section<Neighbours>,
     xfrm: Section<Policies>,
+    xfrm_states: Section<Vec<State>>,
     tc: Section<Tc>,
     bpf: Section<Bpf>,
     ebpf: OnceLock<[ebpf::EbpfProxy; 2]>,
@@ -141,6 +144,8 @@ macro_rules! objects {
 sections! {
     /// Returns the nftables ruleset, from nft's JSON or else from its text.
     nft: nftables::model::Ruleset = |e| nft(e);
+    /// Returns the rules of arptables in the legacy back end, as a table of nftables.
+    arptables: nftables::model::Table = |e| e.text(Item::Arptables).and_then(arptables::parse);
     /// Returns the IP sets.
     ipset: Sets<'a> = |e| ipset(e);
     /// Returns the IPVS table, from netlink or from ipvsadm's output.
@@ -163,6 +168,8 @@ sections! {
     neighbour_table: Neighbours = |e| e.text(Item::NeighbourTable).and_then(neighbours::parse);
     /// Returns the policies of IPsec.
     xfrm: Policies = |e| e.text(Item::XfrmPolicies).and_then(xfrm::parse);
+    /// Returns the security associations of IPsec.
+    xfrm_states: Vec<State> = |e| e.text(Item::XfrmStates).and_then(xfrm::states);
     /// Returns the queueing disciplines and filters of links.
     tc: Tc = |e| e.text(Item::Tc).and_then(tc::parse);
     /// Returns programs and maps of eBPF.
@@ -438,6 +445,7 @@ impl<'a> NodeSnapshot<'a> {
             iptables_nft: Default::default(),
             saved: Default::default(),
             nft: OnceLock::new(),
+            arptables: OnceLock::new(),
             ipset: OnceLock::new(),
             ipvs: OnceLock::new(),
             ipvs_connections: OnceLock::new(),
@@ -455,6 +463,7 @@ impl<'a> NodeSnapshot<'a> {
             conntrack_stat: OnceLock::new(),
             neighbour_table: OnceLock::new(),
             xfrm: OnceLock::new(),
+            xfrm_states: OnceLock::new(),
             tc: OnceLock::new(),
             bpf: OnceLock::new(),
             ebpf: OnceLock::new(),

@@ -1,6 +1,7 @@
-//! Policies of IPsec (xfrm).
+//! Policies and security associations of IPsec (xfrm).
 
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Proto};
@@ -61,10 +62,38 @@ pub struct Policy {
     pub priority: u32,
     /// Whether it is of type sub.
     pub is_sub: bool,
-    /// The number of templates: packets pass only in IPsec.
-    pub templates: usize,
+    /// The templates: packets pass only in IPsec.
+    pub templates: Vec<Template>,
     /// The words of its selector that are not known.
     pub unknown: Vec<String>,
+}
+
+/// What a policy asks of the security association for its packets.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Template {
+    /// The association.
+    pub of: State,
+    /// Whether packets may pass without one: level `use`.
+    pub is_optional: bool,
+}
+
+/// A security association. In a template, unspecified addresses, and SPI 0, are those of any.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct State {
+    /// The source of the packets of IPsec.
+    pub source: IpAddr,
+    /// Their destination.
+    pub destination: IpAddr,
+    /// `esp`, `ah` or `comp`.
+    pub proto: String,
+    /// The SPI; 0 while a daemon is asked for the association.
+    pub spi: u32,
+    /// The number by which policies ask for it.
+    pub request: u32,
+    /// `tunnel`, `transport` or `beet`.
+    pub mode: String,
+    /// The number of its links of kind xfrm; 0 for links of other kinds.
+    pub if_id: u32,
 }
 
 impl fmt::Display for Policy {
@@ -120,6 +149,64 @@ pub fn parse(text: &str) -> Result<Policies, Gap> {
     Ok(Policies { all })
 }
 
+/// Parses `ip xfrm state`.
+pub fn states(text: &str) -> Result<Vec<State>, Gap> {
+    let failed = |why| Gap::Failed(Item::XfrmStates, why);
+    let mut all: Vec<State> = Vec::new();
+    for line in text.lines() {
+        let words = Words::of(line);
+        if line.starts_with("src ") {
+            all.push(ends(words).map_err(failed)?);
+        } else if let Some(state) = all.last_mut() {
+            associate(state, words).map_err(failed)?;
+        }
+    }
+    Ok(all)
+}
+
+/// Reads `src ADDRESS dst ADDRESS`.
+fn ends(mut words: Words<'_>) -> Result<State, String> {
+    let (mut source, mut destination) = (None, None);
+    while let Some(word) = words.next() {
+        match word {
+            "src" => source = Some(words.parsed(word)?),
+            "dst" => destination = Some(words.parsed(word)?),
+            _ => {}
+        }
+    }
+    Ok(State {
+        source: source.ok_or("an association without \"src\"")?,
+        destination: destination.ok_or("an association without \"dst\"")?,
+        proto: String::new(),
+        spi: 0,
+        request: 0,
+        mode: String::new(),
+        if_id: 0,
+    })
+}
+
+/// Adds what a line below the addresses says of `state`.
+fn associate(state: &mut State, mut words: Words<'_>) -> Result<(), String> {
+    let first = words.next();
+    let mut word = first;
+    while let Some(of) = word {
+        match (first, of) {
+            (Some("proto"), "proto") => state.proto = words.value(of)?.to_owned(),
+            (Some("proto"), "spi") => {
+                state.spi = number(words.value(of)?.split('(').next().unwrap_or_default())?
+            }
+            (Some("proto"), "reqid") => {
+                state.request = number(words.value(of)?.split('(').next().unwrap_or_default())?;
+            }
+            (Some("proto"), "mode") => state.mode = words.value(of)?.to_owned(),
+            (Some("if_id"), "if_id") => state.if_id = number(words.value(of)?)?,
+            _ => {}
+        }
+        word = words.next();
+    }
+    Ok(())
+}
+
 /// Reads the lines of one policy; returns `None` for one of a socket.
 fn policy(block: &[&str]) -> Result<Option<Policy>, String> {
     let mut head = Words::of(block[0]);
@@ -137,7 +224,7 @@ fn policy(block: &[&str]) -> Result<Option<Policy>, String> {
         blocks: false,
         priority: 0,
         is_sub: false,
-        templates: 0,
+        templates: Vec::new(),
         unknown: Vec::new(),
     };
     while let Some(word) = head.next() {
@@ -195,7 +282,21 @@ fn policy(block: &[&str]) -> Result<Option<Policy>, String> {
                 "mark" => policy.mark = Some(mark(words.value(word)?)?),
                 "if_id" => policy.if_id = number(words.value(word)?)?,
                 "tmpl" => {
-                    policy.templates += 1;
+                    let of = ends(words)?;
+                    let is_optional = false;
+                    policy.templates.push(Template { of, is_optional });
+                    break;
+                }
+                "proto" => {
+                    if let Some(template) = policy.templates.last_mut() {
+                        associate(&mut template.of, Words::of(line))?;
+                    }
+                    break;
+                }
+                "level" => {
+                    if let Some(template) = policy.templates.last_mut() {
+                        template.is_optional = words.value(word)? == "use";
+                    }
                     break;
                 }
                 // The rest of the line is of templates, or decides nothing.
@@ -281,12 +382,46 @@ src 10.0.0.0/24 dst 10.0.1.0/24 proto tcp sport 5 dport 80 dev eth0 \n\
                 "src fd00::/8 dst ::/0 dir out if_id 7",
             ]
         );
-        let of = |at: usize| (all[at].blocks, all[at].templates, all[at].priority);
+        let of = |at: usize| (all[at].blocks, all[at].templates.len(), all[at].priority);
         assert_eq!(
             [of(0), of(1), of(2)],
             [(false, 0, 0), (true, 0, 5), (false, 2, 9)]
         );
+        let [tunnel, transport] = &all[2].templates[..] else {
+            panic!("{all:?}");
+        };
+        assert!(tunnel.is_optional && !transport.is_optional);
+        assert_eq!(
+            (tunnel.of.spi, tunnel.of.request, &*tunnel.of.mode),
+            (5, 1, "tunnel")
+        );
+        assert!(transport.of.source.is_unspecified() && transport.of.proto == "ah");
         assert!(parse("").unwrap().all.is_empty());
+    }
+
+    #[test]
+    fn associations_are_parsed_without_their_keys() {
+        let text = "src 10.0.0.1 dst 10.0.0.2\n\
+                    \tproto esp spi 0xc0ffee01(3237998081) reqid 7(0x00000007) mode tunnel\n\
+                    \treplay-window 32 flag af-unspec\n\
+                    \tauth-trunc hmac(sha256) <<Keys hidden>> 128\n\
+                    \tif_id 0x9\n\
+                    src fd00::1 dst fd00::2\n\tproto ah spi 0x00000000 reqid 0 mode transport\n\
+                    \tsel src fd00::/64 dst ::/0 proto tcp\n";
+        let all = states(text).unwrap();
+        let of = |at: usize| {
+            (
+                &*all[at].proto,
+                all[at].spi,
+                all[at].request,
+                &*all[at].mode,
+                all[at].if_id,
+            )
+        };
+        assert_eq!(all.len(), 2);
+        assert_eq!(of(0), ("esp", 0xc0ff_ee01, 7, "tunnel", 9));
+        assert_eq!(of(1), ("ah", 0, 0, "transport", 0));
+        assert!(states("src 10.0.0.1\n").is_err());
     }
 
     #[test]

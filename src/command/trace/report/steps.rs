@@ -89,10 +89,10 @@ pub(super) fn place(hop: &HopRow) -> String {
             "{} {}:{} (other back end)",
             hop.table, hop.chain, hop.number
         ),
-        Subsystem::Iptables | Subsystem::Nftables if hop.number == 0 => {
+        Subsystem::Iptables | Subsystem::Nftables | Subsystem::Arptables if hop.number == 0 => {
             format!("{} {} policy", hop.table, hop.chain)
         }
-        Subsystem::Iptables | Subsystem::Nftables => {
+        Subsystem::Iptables | Subsystem::Nftables | Subsystem::Arptables => {
             format!("{} {}:{}", hop.table, hop.chain, hop.number)
         }
     }

@@ -48,6 +48,7 @@ pub(in crate::check) use objects::{
 };
 pub(in crate::check) use observed::FAMILIES;
 pub use observed::{LEFTOVERS, OBSERVED};
+pub(in crate::check) use obstacle::neighbours_fix;
 pub(in crate::check) use obstacle::{HOME_GONE, port_range_fix, reserved_ports_fix};
 pub use obstacle::{hairpin_fix, ipv6_fix, ipv6_refusal, obstacle_fix};
 pub use obstacle_owner::obstacle_owner;

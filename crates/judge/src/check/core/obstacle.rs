@@ -5,15 +5,31 @@ use std::net::IpAddr;
 use super::rule::{limit_fix, rule_fix};
 use super::way::{bypass_fix, diversion_fix, home_fix, tunnel_address_fix, way_there_fix};
 use crate::check::{Advice, Fix, Line};
+use crate::trace::{PODS, Subsystem};
 use crate::verdict::{
     Arp, By, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS,
     SameNetworkAs, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
-    sysctl_of,
+    is_of_vpn, sysctl_of,
 };
 use kpx_node::backend::chain_owner::docker_network;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
+
+/// The range of cluster IPs in a command, where it is not known.
+const SERVICES: &str = "SERVICES";
+
+/// Returns the fix of a neighbour table that may have `most` entries by the sysctl `key`.
+pub(in crate::check) fn neighbours_fix(key: &str, most: u64) -> Fix {
+    let settings = key.trim_end_matches("gc_thresh3");
+    Fix::on_node(
+        "Raise the sysctls, and write them to a file of /etc/sysctl.d to make them persistent.",
+        format!(
+            "sysctl -w {settings}gc_thresh2={most} {key}={}",
+            most.saturating_mul(2)
+        ),
+    )
+}
 
 /// The last port of the kernel's own range minus its first one.
 const DEFAULT_COUNT: u16 = 60_999 - 32_768;
@@ -66,6 +82,28 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
         ),
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
+        Obstacle::Proxied {
+            by,
+            program,
+            ranges,
+            knows_services,
+            ..
+        } => {
+            let mut commands: Vec<String> = ranges
+                .iter()
+                .map(|range| by.rule.spare(&by.program, &range.to_string()))
+                .collect();
+            let mut text = format!(
+                "Leave the ranges of pods and Services out of the rules for {program}, also in the configuration that writes them."
+            );
+            if !knows_services {
+                commands.push(by.rule.spare(&by.program, SERVICES));
+                text.push_str(" SERVICES is the range of cluster IPs (--service-cluster-ip-range of the API server).");
+            }
+            let command = commands.join(" && ");
+            Fix::on_node(text, command)
+        }
+        Obstacle::FullNeighbours { key, most, .. } => neighbours_fix(key, *most),
         Obstacle::NoLocalPort {
             pod: Some((_, pid)),
             ..
@@ -114,10 +152,14 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 .iter()
                 .map(|policy| format!("ip xfrm policy delete {policy}"))
                 .collect();
-            Fix::on_node(
-                "Remove the policy here and in the configuration of the program that sets it.",
-                all.join("; "),
-            )
+            let text = if policies.iter().all(|policy| policy.blocks) {
+                "Remove the policy here and in the configuration of the program that sets it."
+            } else {
+                "Restart the program that sets up IPsec on this node and its peer, so that it makes the security associations \
+                 (`ip xfrm state list nokeys` lists them). If IPsec is not in use any more, remove the policy, also in the \
+                 configuration of that program."
+            };
+            Fix::on_node(text, all.join("; "))
         }
         Obstacle::Tc {
             link,
@@ -196,6 +238,19 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Delete the pods of this node that have an address of their own: the network plugin makes the bridge again with the first pod, \
              and those that run stay cut off. Then find out what removed the bridge: a network manager, or a script.",
             "ip -d link show type bridge; ls /etc/cni/net.d",
+        ),
+        Obstacle::Strayed {
+            pid,
+            link,
+            range: Some(range),
+            kind,
+            ..
+        } if !is_of_vpn(kind) => Fix::on_node(
+            format!(
+                "Give the pod's network at {link} addresses outside of the ranges of pods, Services and nodes, or remove the route to \
+                 {range}: the NetworkAttachmentDefinition of Multus, or what else made {link}, has both. Then create the pod again."
+            ),
+            format!("nsenter --net=/proc/{pid}/ns/net ip route show dev {link} table all"),
         ),
         Obstacle::Strayed { pid, link, .. } => Fix::on_node(
             format!(
@@ -314,16 +369,21 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             // The policy stays.
             Arp::Dropped(by) if by.rule.number == 0 => Fix::on_node(
                 "Accept ARP messages before the policy of the chain, also in the configuration that sets it.",
-                format!(
-                    "nft insert rule {} {} {}accept",
-                    by.rule.table,
-                    by.rule.chain,
-                    if by.rule.table.starts_with("bridge ") {
-                        "ether type arp "
-                    } else {
-                        ""
+                match by.rule.subsystem {
+                    Subsystem::Arptables => {
+                        format!("{} -I {} -j ACCEPT", by.program, by.rule.chain)
                     }
-                ),
+                    _ => format!(
+                        "nft insert rule {} {} {}accept",
+                        by.rule.table,
+                        by.rule.chain,
+                        if by.rule.table.starts_with("bridge ") {
+                            "ether type arp "
+                        } else {
+                            ""
+                        }
+                    ),
+                },
             ),
             Arp::Dropped(by) | Arp::Unsolicited(by) => rule_fix(by),
         },

@@ -12,6 +12,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::Forgotten { .. }
         | Obstacle::ReversePath { .. }
         | Obstacle::NoLocalPort { pod: None, .. }
+        | Obstacle::FullNeighbours { .. }
         | Obstacle::Arp {
             by: Arp::Ignored(_) | Arp::Strict { .. },
             ..
@@ -81,6 +82,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             ..
         }
         | Obstacle::Tunnel { .. }
+        | Obstacle::Proxied { .. }
         | Obstacle::Limited { .. } => "rules of the node",
         Obstacle::Ended { .. } => "the EndpointSlice controller",
         Obstacle::OtherMac { inside: None, .. } => "neighbours of the node",

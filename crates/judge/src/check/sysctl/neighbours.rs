@@ -1,7 +1,7 @@
 //! Overflows of the neighbour tables.
 
-use crate::check::core::{Collector, by_family, number, sysctl_proof};
-use crate::check::{Check, Example, Facts, Finding, Fix, Proof, Severity, Text, Verdict, When};
+use crate::check::core::{Collector, by_family, neighbours_fix, number, sysctl_proof};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Text, Verdict, When};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::counters::Counters;
@@ -84,13 +84,7 @@ fn overflow(
         )
         .evidence(most.map(|most| sysctl_proof(&key, most)));
     Ok(Some(match most {
-        Some(most) if severity == Severity::Warning => finding.fix(Fix::on_node(
-            "Raise the sysctls, and write them to a file of /etc/sysctl.d to make them persistent.",
-            format!(
-                "sysctl -w {settings}.gc_thresh2={most} {key}={}",
-                most.saturating_mul(2)
-            ),
-        )),
+        Some(most) if severity == Severity::Warning => finding.fix(neighbours_fix(&key, most)),
         _ => finding,
     }))
 }

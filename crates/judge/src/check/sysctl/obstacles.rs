@@ -416,7 +416,12 @@ impl Look<'_, '_> {
             _ => None,
         };
         let message = match what {
-            Obstacle::Xfrm { .. } => "blocks the packets (IPsec)".to_owned(),
+            Obstacle::Xfrm { policies, .. } if policies.iter().all(|policy| policy.blocks) => {
+                "blocks the packets (IPsec)".to_owned()
+            }
+            Obstacle::Xfrm { .. } => {
+                "has no security association (IPsec): the packets are dropped".to_owned()
+            }
             other => other.to_string(),
         };
         Named {
@@ -546,6 +551,7 @@ fn sysctl(what: &Obstacle) -> Option<String> {
             ..
         } => Some(RESERVED_PORTS.to_owned()),
         Obstacle::NoLocalPort { pod: None, .. } => Some(PORT_RANGE.to_owned()),
+        Obstacle::FullNeighbours { key, .. } => Some((*key).to_owned()),
         Obstacle::Arp {
             by: Arp::Ignored(key) | Arp::Strict { key, .. },
             ..
@@ -675,7 +681,9 @@ fn about(what: &Obstacle) -> Subject {
             pod: Some((pod, _)),
             ..
         } => Subject::from(*pod),
-        Obstacle::Limited { by, .. } => Subject::Rule(by.rule.clone()),
+        Obstacle::Proxied { by, .. } | Obstacle::Limited { by, .. } => {
+            Subject::Rule(by.rule.clone())
+        }
         Obstacle::Xfrm { policies, .. } => Subject::XfrmPolicy {
             policy: policies
                 .first()
@@ -687,6 +695,7 @@ fn about(what: &Obstacle) -> Subject {
             ..
         } => Subject::sysctl(RESERVED_PORTS),
         Obstacle::NoLocalPort { pod: None, .. } => Subject::sysctl(PORT_RANGE),
+        Obstacle::FullNeighbours { key, .. } => Subject::sysctl(*key),
         Obstacle::NoSourcePort { to, .. } => Subject::from(to.ip()),
         Obstacle::Forgotten { key, .. } => Subject::sysctl(*key),
         Obstacle::Wayless { by, .. } => match by {

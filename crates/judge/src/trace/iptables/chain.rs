@@ -409,7 +409,7 @@ fn hits<'n, 'a>(
             note(
                 &mut branch,
                 Effect::Other {
-                    what: "TPROXY".to_owned(),
+                    what: opening::TPROXY.to_owned(),
                 },
             );
             let at = match (to.addr, to.port) {

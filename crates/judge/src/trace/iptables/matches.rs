@@ -229,6 +229,15 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                 over,
             ))
         }
+        Match::Unknown(text) if text.starts_with("-m connbytes ") => {
+            match options::connbytes(text, packet) {
+                Some((first, last)) if first == last => Likelihood::sure(first),
+                Some((_, last)) if !packet.opens => {
+                    Likelihood::undecided(Question::count(&format!("`{text}`"), last))
+                }
+                _ => Likelihood::unknown(format!("`{text}` holds")),
+            }
+        }
         Match::Unknown(text) => {
             let known = options::masked(text, packet).or_else(|| options::mss(text, packet));
             let known = known.or_else(|| options::mac(text, packet, context.router));

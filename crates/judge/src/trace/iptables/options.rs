@@ -95,8 +95,11 @@ pub(crate) fn fits_state(options: &str, later: bool) -> bool {
     })
 }
 
-/// Returns whether a match is `-m length` and tells packets with data from those that open a connection of TCP.
+/// Returns whether a match is `-m connbytes`, or `-m length` that tells packets with data from those that open a connection of TCP.
 pub(crate) fn tells_data(text: &str) -> bool {
+    if text.starts_with("-m connbytes ") {
+        return true;
+    }
     let Some(options) = text.strip_prefix("-m length ") else {
         return false;
     };
@@ -209,6 +212,27 @@ pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
         })
 }
 
+/// Returns whether `-m connbytes` holds at the least and at the most packets or bytes that the connection may have.
+pub(super) fn connbytes(text: &str, packet: &Packet) -> Option<(bool, bool)> {
+    let all = each(text.strip_prefix("-m connbytes ")?);
+    let option = |name: &str| all.iter().find(|(_, option, _)| *option == name);
+    let word = |name| option(name)?.2.first().copied();
+    let is_of_bytes = match word("--connbytes-mode")? {
+        "bytes" => true,
+        "packets" => false,
+        _ => return None,
+    };
+    let values = opening::counted(packet, is_of_bytes, word("--connbytes-dir"));
+    let (inverted, _, range) = option("--connbytes")?;
+    // A single number has no upper end.
+    let range = match *range.first()? {
+        range if range.contains(':') => range_of(range, u64::MAX)?,
+        low => number(low)?..=u64::MAX,
+    };
+    let holds = |count| range.contains(count) != *inverted;
+    Some((holds(values.start()), holds(values.end())))
+}
+
 /// Returns whether a match on a field that [`opening`] knows holds; `None` for any other match, and if the field does not decide.
 pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bool> {
     let (name, options) = text.strip_prefix("-m ")?.split_once(' ')?;
@@ -232,24 +256,6 @@ pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<
         }
         ("tos" | "dscp", [(inverted, option, values)]) => {
             Some(tos::matches(packet, option, values.first()?)? != *inverted)
-        }
-        ("connbytes", all) => {
-            let mut counts = all.iter().filter(|(_, option, _)| *option == "--connbytes");
-            let (inverted, _, range) = counts.next()?;
-            let mode = all
-                .iter()
-                .find(|(_, option, _)| *option == "--connbytes-mode")?;
-            let values = match *mode.2.first()? {
-                "bytes" => opening::counted(packet, true)?,
-                "packets" => opening::counted(packet, false)?,
-                _ => return None,
-            };
-            // A single number has no upper end.
-            let range = match *range.first()? {
-                range if range.contains(':') => range_of(range, u64::MAX),
-                low => number(low).map(|low| low..=u64::MAX),
-            };
-            Some(in_range(&values, range)? != *inverted)
         }
         ("tcp", [(inverted, "--tcp-option", values)]) => {
             if !packet.is(Proto::Tcp) {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use smallvec::smallvec;
 
 use super::matches;
-use super::value::{Context, DSCP, Value, flags, read};
+use super::value::{Context, DSCP, Value, flags, keeps_way, read};
 use crate::trace::branch::{self, Branch, Branches, End};
 use crate::trace::hop::{Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::iptables::chain::{
@@ -389,6 +389,11 @@ impl<'a> Walker<'_, 'a, '_> {
                         vec![Next::Over(branch)]
                     }
                     "queue" | "tproxy" | "fwd" => {
+                        let mut branch = branch;
+                        if name == "tproxy" {
+                            let what = opening::TPROXY.to_owned();
+                            note(&mut branch, Effect::Other { what }, 1.0);
+                        }
                         vec![Next::End(
                             branch,
                             End::Unknown(format!(
@@ -803,6 +808,12 @@ fn mangle(
                 )),
             )];
         }
+        // A frame may have any sender.
+        (Expr::Payload { protocol, field }, _) if protocol == "ether" && field == "saddr" => {}
+        (Expr::Payload { protocol, field }, Value::Word(mac))
+            if protocol == "ether"
+                && field == "daddr"
+                && keeps_way(mac, &branch.packet, at.context) => {}
         (Expr::Payload { protocol, field }, _) if !WITHOUT_EFFECT.contains(&field.as_str()) => {
             let why = format!("kpx does not follow a packet with another {protocol} {field}");
             return vec![Next::End(branch, End::Unknown(why))];

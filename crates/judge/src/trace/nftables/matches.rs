@@ -43,6 +43,9 @@ pub(crate) fn compare(
         Value::Unknown(_) if is_sender(left) && are_of_pods(right, context) => {
             Value::Word(String::new())
         }
+        Value::Unknown(what) if is_link_name(left) && packet.bridge.is_some() => {
+            return at_any_port(&what, op, right, packet, context);
+        }
         Value::Unknown(_) if is_source_port(left) && is_below_ephemeral(right) => {
             Value::Port(Asked::new(FIRST_EPHEMERAL, None))
         }
@@ -72,6 +75,17 @@ pub(crate) fn compare(
             let numbers = (offset..).take(modulus as usize);
             each(numbers.map(|n| holds(&Value::Number(u64::from(n)), op, right, packet, context)))
         }
+        // The packets or bytes of a connection that goes on.
+        Value::Within(values) if !packet.opens && matches!(left, Expr::Ct { .. }) => {
+            let at = |count| holds(&Value::Number(count), op, right, packet, context);
+            let (first, last) = (at(*values.start()), at(*values.end()));
+            if first == last {
+                first
+            } else {
+                let text = format!("`{} {op} {}`", print::expr(left), print::expr(right));
+                Likelihood::undecided(Question::count(&text, last == Likelihood::YES))
+            }
+        }
         have => holds(&have, op, right, packet, context),
     };
     for question in &mut likelihood.undecided {
@@ -83,6 +97,27 @@ pub(crate) fn compare(
         }
     }
     likelihood
+}
+
+/// Returns the likelihood that a comparison with a port of the packet's bridge holds, which is the same for all ports or unknown.
+fn at_any_port(
+    what: &str,
+    op: &str,
+    right: &Expr,
+    packet: &Packet,
+    context: &Context<'_, '_>,
+) -> Likelihood {
+    let links = context.router.node.links();
+    let ports = links.iter().flat_map(|links| &links.all);
+    let ports = ports.filter(|port| port.master.as_deref() == packet.bridge.as_deref());
+    let mut cases = ports.map(|port| {
+        let name = Value::Word(port.name.clone());
+        holds(&name, op, right, packet, context)
+    });
+    let first = cases.next();
+    first
+        .filter(|first| cases.all(|other| other == *first))
+        .unwrap_or_else(|| Likelihood::of_unknown(what.to_owned()))
 }
 
 fn is_link_name(expr: &Expr) -> bool {

@@ -416,7 +416,16 @@ fn sender(packet: &Packet, context: &Context<'_, '_>) -> Value<'static> {
         return Value::None;
     }
     let is_senders = !is_low || packet.bridged || packet.output == Link::None;
-    let known = context.router.sender(packet).filter(|_| is_senders);
+    let known = if is_senders {
+        context.router.sender(packet)
+    } else {
+        // The node sends it by the bridge, or by the link itself.
+        let own = packet.bridge.as_deref().or(match &packet.output {
+            Link::Named(name) => Some(&**name),
+            Link::None | Link::Unknown => None,
+        });
+        own.and_then(|own| mac_of_link(own, context))
+    };
     mac(known, "saddr")
 }
 
@@ -427,13 +436,9 @@ fn receiver(packet: &Packet, context: &Context<'_, '_>) -> Value<'static> {
         return Value::None;
     }
     let goes_out = packet.bridged || is_low && packet.output != Link::None;
-    let own = || match &packet.input {
-        Link::Named(name) => {
-            let links = context.router.node.links().ok()?;
-            let own = links.all.iter().find(|link| *link.name == **name);
-            own?.mac.as_deref()
-        }
-        Link::None | Link::Unknown => None,
+    let own = || match (&packet.bridge, &packet.input) {
+        (Some(name), _) | (None, Link::Named(name)) => mac_of_link(name, context),
+        (None, Link::None | Link::Unknown) => None,
     };
     let known = if goes_out {
         context.router.receiver(packet)
@@ -441,6 +446,26 @@ fn receiver(packet: &Packet, context: &Context<'_, '_>) -> Value<'static> {
         own()
     };
     mac(known, "daddr")
+}
+
+/// Returns the MAC address of the node's link `name`.
+fn mac_of_link<'c>(name: &str, context: &Context<'c, '_>) -> Option<&'c str> {
+    let links = context.router.node.links().ok()?;
+    let link = links.all.iter().find(|link| *link.name == *name)?;
+    link.mac.as_deref()
+}
+
+/// Returns whether a rule that sends a frame to `mac` leaves the packet on its way: to the pod that it is for, or to the bridge where
+/// the node takes it.
+pub(super) fn keeps_way(mac: &str, packet: &Packet, context: &Context<'_, '_>) -> bool {
+    let is_same = |known: Option<&str>| known.is_some_and(|known| known.eq_ignore_ascii_case(mac));
+    let of_bridge = || {
+        packet
+            .bridge
+            .as_deref()
+            .and_then(|name| mac_of_link(name, context))
+    };
+    is_same(context.router.receiver(packet)) || !packet.bridged && is_same(of_bridge())
 }
 
 /// Returns whether the rules are of links or bridges.
@@ -624,10 +649,7 @@ pub(super) fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<
         }
         ("ip saddr" | "ip6 saddr" | "saddr", Some("original")) => Value::Addr(packet.client()),
         ("proto-dst", Some("original")) => Value::Port(packet.original_port()),
-        ("bytes" | "packets", _) => match opening::counted(packet, key == "bytes") {
-            Some(values) => of_opening(values),
-            None => Value::Unknown(format!("what ct {key} is")),
-        },
+        ("bytes" | "packets", _) => of_opening(opening::counted(packet, key == "bytes", dir)),
         ("helper", _) if !opening::may_have_some_helper(packet) => Value::None,
         (key, _) => Value::Unknown(format!("what ct {key} is")),
     }

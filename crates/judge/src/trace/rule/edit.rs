@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::text::{address, conditions, ports};
-use super::{Accepted, Insertion, PODS, Rule};
+use super::{Accepted, Insertion, PODS, Rule, Subsystem};
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Match, Target};
 use kpx_node::backend::nftables::model::{self as nft, Expr, Statement, Verdict};
@@ -59,6 +59,16 @@ impl Rule {
         self.insertion(node).accept(&iptables, &nft)
     }
 
+    /// Returns the command of `program` by which packets to `range` leave its chain before it.
+    pub fn spare(&self, program: &str, range: &str) -> String {
+        let (table, chain) = (&self.table, &self.chain);
+        if self.is_nft() {
+            let ip = if range.contains(':') { "ip6" } else { "ip" };
+            return format!("nft insert rule {table} {chain} {ip} daddr {range} return");
+        }
+        format!("{program} -t {table} -I {chain} -d {range} -j RETURN")
+    }
+
     /// Returns the command that deletes it, if it is not a policy.
     pub fn undo(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         match self.number {
@@ -70,10 +80,10 @@ impl Rule {
     /// Returns the command that lists its chain.
     pub fn listing(&self, node: &NodeSnapshot<'_>) -> String {
         let (program, table, chain) = (self.program(node), &self.table, &self.chain);
-        if self.is_nft() {
-            format!("nft -a list chain {table} {chain}")
-        } else {
-            format!("{program} -t {table} -S {chain}")
+        match self.subsystem {
+            Subsystem::Nftables => format!("nft -a list chain {table} {chain}"),
+            Subsystem::Arptables => format!("{program} -n --line-numbers -L {chain}"),
+            _ => format!("{program} -t {table} -S {chain}"),
         }
     }
 
@@ -371,8 +381,9 @@ impl Rule {
             ));
         }
         let program = self.program(node);
-        // iptables of the nft backend does not find a rule with this match by its text.
-        let rule = if self.rule.contains("-m recent ") {
+        // iptables of the nft backend does not find a rule with this match by its text; the text of one of arptables is not kept.
+        let is_by_number = self.subsystem == Subsystem::Arptables;
+        let rule = if is_by_number || self.rule.contains("-m recent ") {
             self.number.to_string()
         } else {
             self.rule.clone()

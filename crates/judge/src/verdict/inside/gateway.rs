@@ -102,6 +102,7 @@ impl Judge<'_> {
             pid: inside.network.pid,
             link: link.name.clone(),
             kind: link.kind.clone(),
+            range: inside.range_of(to, &name).filter(|range| range.prefix > 0),
             to,
             reply,
         })))
@@ -116,9 +117,16 @@ impl Judge<'_> {
             return None;
         }
         let (next, link) = inside.next_hop(to)?;
-        let own = inside.own_link().filter(|own| own.name == link)?;
+        let mut links = inside.network.links.iter().flat_map(|link| &link.all);
+        let own = links.find(|own| own.name == link)?;
         let far = self.far_end(own).filter(|far_end| far_end.kind == "veth")?;
+        let is_second = inside.own_link().is_none_or(|first| first.name != link);
+        let may_be_elsewhere = || {
+            let mut ports = far.master.iter().flat_map(|bridge| self.ports(bridge));
+            ports.any(|port| port.kind != "veth")
+        };
         if next != to
+            || is_second && may_be_elsewhere()
             || !to.is_ipv4()
             || self.places.own(to).is_some()
             || own.flag("NOARP") == Some(true)
@@ -137,11 +145,7 @@ impl Judge<'_> {
             .into_iter()
             .map(|name| sysctl.get(&sysctl_of(name, "proxy_arp")));
         let is_silent = answers.all(|answer| answer == Some("0"));
-        let routes = node.routes().ok()?.all.iter();
-        let route = routes
-            .map(|route| route.destination.normal())
-            .filter(|destination| destination.contains(to))
-            .max_by_key(|destination| destination.prefix)?;
+        let route = inside.range_of(to, &link)?;
         (is_silent && !is_seen).then(|| {
             Fault::Obstacle(Box::new(Obstacle::Gatewayless {
                 pod: inside.address,

@@ -12,7 +12,7 @@ use crate::verdict::listeners::{hung, instead};
 use crate::verdict::ports::REPLY_PORT;
 use crate::verdict::replies::{follow_on, marks, reply};
 use crate::verdict::{By, Fault, Missing, Obstacle, Ways, Which, sysctl_of};
-use kpx_node::net::{Family, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
@@ -214,6 +214,17 @@ impl<'p> Inside<'p> {
             ..Lookup::to(Asked::new(to, None))
         };
         Router::new(&node).found(lookup).ok()?.cloned()
+    }
+
+    /// Returns the narrowest destination of a route by `link` that has `to`.
+    pub(super) fn range_of(&self, to: IpAddr, link: &str) -> Option<Cidr> {
+        let node = NodeSnapshot::new(&self.network.evidence);
+        let routes = node.routes().ok()?.all.iter();
+        routes
+            .filter(|route| route.devices().contains(&link))
+            .map(|route| route.destination.normal())
+            .filter(|destination| destination.contains(to))
+            .max_by_key(|destination| destination.prefix)
     }
 
     /// Returns whether a routing policy rule of the pod's network asks for a mark, and a rule there marks the pod's packets to `to`.
@@ -455,7 +466,7 @@ pub(super) fn is_tap(link: &Link) -> bool {
 }
 
 /// Returns whether links of this kind lead to the other end of a VPN alone.
-pub(super) fn is_of_vpn(kind: &str) -> bool {
+pub(crate) fn is_of_vpn(kind: &str) -> bool {
     matches!(kind, "tun" | "wireguard")
 }
 

@@ -170,19 +170,24 @@ impl Arp {
                 f,
                 "the policy of chain {} in table {} drops ARP packets of {link}, so the node and its neighbours there do not find each \
                      other",
-                by.rule.chain, by.rule.table
+                by.rule.chain,
+                by.rule.named_table()
             ),
             Self::Dropped(by) => write!(
                 f,
                 "rule {} of chain {} in table {} drops ARP packets of {link}, so the node and its neighbours there do not \
                      find each other",
-                by.rule.number, by.rule.chain, by.rule.table
+                by.rule.number,
+                by.rule.chain,
+                by.rule.named_table()
             ),
             Self::There { node, address, by } => write!(
                 f,
                 "rule {} of chain {} in table {} of node {node} drops ARP packets, so {address}, its address, did not answer on {link} \
                      (its neighbour entry is FAILED)",
-                by.rule.number, by.rule.chain, by.rule.table
+                by.rule.number,
+                by.rule.chain,
+                by.rule.named_table()
             ),
             Self::Unsolicited(by) => {
                 match by.rule.number {

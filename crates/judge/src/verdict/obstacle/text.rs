@@ -8,8 +8,9 @@ use super::{
 };
 use crate::trace::mismatch::listed;
 use crate::verdict::local_ports::{MASQUERADED_PORTS, PORT_RANGE, RESERVED_PORTS};
-use kpx_node::net::Proto;
+use kpx_node::net::{Cidr, Proto};
 use kpx_node::node::routes::Route;
+use kpx_node::node::xfrm::Policy;
 
 /// Returns what a tunnel sends its packets in: `UDP port 8472`.
 fn carrier_words((proto, port): (Proto, u16)) -> String {
@@ -132,6 +133,7 @@ impl fmt::Display for Obstacle {
                 pod,
                 link,
                 kind,
+                range,
                 to,
                 reply,
                 ..
@@ -140,6 +142,10 @@ impl fmt::Display for Obstacle {
                 let kind = match kind.as_str() {
                     "" => String::new(),
                     kind => format!(" ({kind})"),
+                };
+                let to = match range {
+                    Some(range) if *range != Cidr::host(*to) => format!("{to}, in {range},"),
+                    _ => to.to_string(),
                 };
                 write!(
                     f,
@@ -175,15 +181,24 @@ impl fmt::Display for Obstacle {
                 }
             }
             Self::Xfrm { policies, .. } => {
-                let all: Vec<_> = policies
-                    .iter()
-                    .map(|policy| format!("`{policy}`"))
-                    .collect();
-                let (noun, verb) = match all.len() {
-                    1 => ("the xfrm policy", "blocks"),
-                    _ => ("the xfrm policies", "block"),
+                let (blocking, unmet): (Vec<_>, Vec<_>) =
+                    policies.iter().partition(|policy| policy.blocks);
+                let named = |all: &[&Policy]| {
+                    let texts: Vec<_> = all.iter().map(|policy| format!("`{policy}`")).collect();
+                    let noun = if all.len() == 1 { "policy" } else { "policies" };
+                    format!("the xfrm {noun} {} (IPsec)", listed(&texts))
                 };
-                write!(f, "{noun} {} (IPsec) {verb} the packets", listed(&all))
+                if !blocking.is_empty() {
+                    let verb = if blocking.len() == 1 { "blocks" } else { "block" };
+                    write!(f, "{} {verb} the packets", named(&blocking))?;
+                }
+                if !blocking.is_empty() && !unmet.is_empty() {
+                    f.write_str("; ")?;
+                }
+                if !unmet.is_empty() {
+                    write!(f, "no security association exists for {}: the packets are dropped", named(&unmet))?;
+                }
+                Ok(())
             }
             Self::Tc {
                 link,
@@ -204,6 +219,18 @@ impl fmt::Display for Obstacle {
                 f,
                 "{address} is in the network {network} of {link}, the pods' own link: pods look for it there, and their packets \
                  do not reach the rules of the node"
+            ),
+            Self::Proxied {
+                by, port, program, ..
+            } => write!(
+                f,
+                "rule {} of chain {} in table {} (TPROXY) hands the packets to {program} at port {port}, which answers in place of the \
+                 Service",
+                by.rule.number, by.rule.chain, by.rule.table
+            ),
+            Self::FullNeighbours { key, entries, most } => write!(
+                f,
+                "the neighbour table is full ({entries} of {most} entries, {key}): packets to pods and machines without an entry are dropped"
             ),
             Self::NoLocalPort {
                 to,
@@ -733,10 +760,10 @@ impl fmt::Display for Obstacle {
                 by.rule.chain,
                 by.rule.table,
                 limit.limit,
-                if limit.is_shared {
-                    ", which all clients share"
-                } else {
-                    ", which each client has for itself"
+                match (limit.is_of_connection, limit.is_shared) {
+                    (true, _) => "",
+                    (false, true) => ", which all clients share",
+                    (false, false) => ", which each client has for itself",
                 },
                 limit.so_far()
             ),

@@ -101,7 +101,7 @@ impl Look<'_> {
                     writer,
                 })
             }
-            Fault::NothingListens { address }
+            Fault::NothingListens { address, .. }
             | Fault::Untranslated {
                 address,
                 again: true,

@@ -393,7 +393,9 @@ fn is_of_others(hop: &Hop) -> bool {
     let table = match hop.subsystem {
         Subsystem::Nftables => hop.table.split_once(' ').map_or("", |(_, name)| name),
         Subsystem::Iptables | Subsystem::IptablesOther => "",
-        Subsystem::Ipvs | Subsystem::Routing | Subsystem::Process => return false,
+        Subsystem::Arptables | Subsystem::Ipvs | Subsystem::Routing | Subsystem::Process => {
+            return false;
+        }
     };
     is_foreign_table(table) && is_foreign(trace::why::maker(hop))
 }
