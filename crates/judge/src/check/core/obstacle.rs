@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::rule::{limit_fix, rule_fix};
 use super::way::{bypass_fix, diversion_fix, home_fix, tunnel_address_fix, way_there_fix};
 use crate::check::{Advice, Fix, Line};
-use crate::trace::{PODS, Subsystem};
+use crate::trace::Subsystem;
 use crate::verdict::{
     Arp, By, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS,
     SameNetworkAs, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
