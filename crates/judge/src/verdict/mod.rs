@@ -54,6 +54,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub use across::{Across, Arrival, Far, Onward};
+pub(crate) use announced::announces_from_nodes;
 pub use balancer::{hidden_balancer, hidden_balancer_words};
 pub use barrier::Barrier;
 pub use blocking_rule::{By, Pass};
