@@ -369,7 +369,8 @@ impl<'n> Judge<'n> {
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
-        let asked: [&dyn Fn() -> Option<Fault>; 28] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 29] = [
+            &|| self.held_elsewhere(question),
             &|| self.kept_by_route(outcome),
             &|| self.ingress(question, outcome),
             &|| self.hidden_route(question, outcome),

@@ -15,7 +15,10 @@ use kpx_node::node::routes::{PolicyRule, Route};
 use kpx_node::node::tc::Filter;
 use kpx_node::node::xfrm::Policy;
 
-pub use parts::{Arp, DEFAULT_TTL, SameNetworkAs, TunnelState, Wayless, Which, WrongMac};
+pub use parts::{
+    Arp, DEFAULT_TTL, FilterReason, SameNetworkAs, SilentMachine, TunnelState, Wayless, Which,
+    WrongMac,
+};
 
 /// An obstacle: it stops packets or their replies, and is not a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -211,8 +214,8 @@ pub enum Obstacle {
         inside: Option<(IpAddr, u32)>,
         /// The way that packets to the pods of another node should take instead.
         there: Option<Box<WayThere>>,
-        /// The Node that has it, if that is not ready: its kubelet does not report.
-        silent: Option<String>,
+        /// The machine that has it, if it is known.
+        silent: Option<SilentMachine>,
     },
     /// A tunnel's link does not know to which node it is to send the packets for a next hop.
     NoPeer {
@@ -449,6 +452,15 @@ pub enum Obstacle {
     },
     /// The same of the address of a pod.
     DuplicateInside {
+    /// A machine that is no node has the address of a load balancer.
+    HeldElsewhere {
+        /// The address.
+        address: IpAddr,
+        /// The link by which the machine answers.
+        link: String,
+        /// Its link-layer address.
+        mac: String,
+    },
         /// The address.
         address: IpAddr,
         /// The pod, as `NAMESPACE/NAME`.
@@ -600,6 +612,7 @@ impl Obstacle {
             | Self::OwnEnd { .. }
             | Self::OtherMac {
                 inside: Some(_), ..
+            | Self::HeldElsewhere { .. }
             }
             | Self::Unanswered {
                 inside: Some(_), ..
@@ -661,6 +674,7 @@ impl Obstacle {
             }
             | Self::Ended { now: Some(_), .. } => Fate::Misled,
             Self::Taken {
+            | Self::HeldElsewhere { .. }
                 end: Some((_, None)),
                 ..
             }

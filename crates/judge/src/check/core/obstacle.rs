@@ -7,9 +7,9 @@ use super::way::{bypass_fix, diversion_fix, home_fix, tunnel_address_fix, way_th
 use crate::check::{Advice, Fix, Line};
 use crate::trace::PODS;
 use crate::verdict::{
-    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS,
-    SameNetworkAs, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
-    sysctl_of,
+    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, FilterReason, LinkState, Obstacle, PORT_RANGE,
+    RESERVED_PORTS, SameNetworkAs, SilentMachine, Stranger, TunnelState, Wayless, WrongMac,
+    accept_ra_of, disable_ipv6_of, sysctl_of,
 };
 use kpx_node::backend::chain_owner::docker_network;
 use kpx_node::backend::ipvs::model::DUMMY;
@@ -360,7 +360,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "The program hangs, or is too slow for its clients: look at its log, and restart the pod.",
         ),
         Obstacle::Unanswered {
-            silent: Some(node),
+            silent: Some(SilentMachine::ApiServer),
+            there: None,
+            ..
+        } => Fix::kubectl(
+            "Each API server renews its own address in this Service, and the others remove one that is not renewed, unless their \
+             --endpoint-reconciler-type is master-count: then lower --apiserver-count. If the lease of a server is renewed that should be \
+             gone, it still runs and announces this address (--advertise-address).",
+            "kubectl -n kube-system get leases -l apiserver.kubernetes.io/identity=kube-apiserver",
+        ),
+        Obstacle::Unanswered {
+            silent: Some(SilentMachine::Node(node)),
             there: None,
             ..
         } => Fix::kubectl(
@@ -535,6 +545,11 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 format!("kubectl -n {namespace} delete pod {name}"),
             )
         }
+        Obstacle::HeldElsewhere { address, link, .. } => Fix::on_node(
+            "Give the other machine another address, or take this one from the pool of the load balancers; no DHCP server may have it. \
+             The command shows every machine that answers.",
+            format!("arping -c 3 -I {link} {address}"),
+        ),
         Obstacle::NoLocalRoute {
             address,
             link,

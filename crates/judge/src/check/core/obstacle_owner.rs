@@ -1,6 +1,6 @@
 //! Who sets what keeps packets from their way.
 
-use crate::verdict::{Arp, Obstacle, Wayless};
+use crate::verdict::{Arp, Obstacle, SilentMachine, Wayless};
 
 /// Returns who sets `what`.
 pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
@@ -66,8 +66,13 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
         Obstacle::Unanswered {
-            silent: Some(_), ..
+            silent: Some(SilentMachine::Node(_)),
+            ..
         } => "the machine of the Node",
+        Obstacle::Unanswered {
+            silent: Some(SilentMachine::ApiServer),
+            ..
+        } => "the API servers",
         Obstacle::Unanswered { inside: None, .. } => "the machine or pod with the address",
         Obstacle::Link { inside: None, .. }
         | Obstacle::NoPeer { agent: None, .. }
@@ -112,6 +117,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::Link {
             inside: Some(_), ..
         } => "the pod",
+        Obstacle::HeldElsewhere { .. } => "the other machine",
         Obstacle::NoSourcePort { .. } => "connection tracking of the node",
         Obstacle::Further { .. } => "rules and routes of the node",
     }

@@ -672,6 +672,7 @@ fn about(what: &Obstacle) -> Subject {
         }
         | Obstacle::NoLocalPort {
             pod: Some((pod, _)),
+        Obstacle::HeldElsewhere { address, .. } => Subject::from(*address),
             ..
         } => Subject::from(*pod),
         Obstacle::Limited { by, .. } => Subject::Rule(by.rule.clone()),

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    DEFAULT_TTL, Obstacle, SameNetworkAs, TunnelState, WayThere, Wayless, Which, WrongMac,
-    accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
+    DEFAULT_TTL, FilterReason, Obstacle, SameNetworkAs, SilentMachine, TunnelState, WayThere,
+    Wayless, Which, WrongMac, accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
 };
 use crate::trace::mismatch::listed;
 use crate::verdict::local_ports::{MASQUERADED_PORTS, PORT_RANGE, RESERVED_PORTS};
@@ -386,6 +386,10 @@ impl fmt::Display for Obstacle {
             Self::NoGateway { gateway, bridge } => write!(
                 f,
                 "no link of the node has {}, the gateway of the pods on bridge {bridge}, so their packets do not leave it",
+            Self::HeldElsewhere { address, link, mac } => write!(
+                f,
+                "another machine has {address}, the address of a load balancer: on {link} it is at {mac}, the link-layer address of no node"
+            ),
                 gateway.addr
             ),
             Self::OwnEnd { pod, at, end, .. } => {
@@ -634,7 +638,7 @@ impl fmt::Display for Obstacle {
             Self::Unanswered {
                 address,
                 link,
-                silent: Some(node),
+                silent: Some(SilentMachine::Node(node)),
                 ..
             } => write!(
                 f,
@@ -652,6 +656,7 @@ impl fmt::Display for Obstacle {
                         write!(f, "in the network of pod {pod}, ")?;
                         "it"
                     }
+                silent,
                     None => "the node",
                 };
                 write!(
@@ -661,6 +666,11 @@ impl fmt::Display for Obstacle {
                 )
             }
             Self::NoPeer {
+                if silent.is_some() {
+                    write!(f, "no Node has the API server's address {address}, which")?;
+                } else {
+                    write!(f, "{address}")?;
+                }
                 address,
                 link,
                 kind,
