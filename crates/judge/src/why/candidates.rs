@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::endpoints;
 use super::look::Look;
-use crate::check::{self, Fix, bypass_fix, diversion_fix};
+use crate::check::{self, Fix, bypass_fix, diverter_fix};
 use crate::diff::{self, Change, ChangeKind, Delta, Object, RuleNumber};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
@@ -598,7 +598,7 @@ impl Look<'_> {
                     repairs: vec![Repair::AddPolicyRule(Box::new(rule))],
                 });
             }
-            let fix = diversion_fix(of.by.removal(), of.by.daemon());
+            let fix = diverter_fix(self.node, &of);
             found.push(Candidate {
                 what: What::Route(of.words, of.end, fix),
                 repairs: vec![match of.by {

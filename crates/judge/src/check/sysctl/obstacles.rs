@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::check::core::{PATH, proof_of, setting, some_services, sysctl_proof};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
-    Verdict, When, bypass_fix, diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix,
+    Verdict, When, bypass_fix, diverter_fix, home_fix, obstacle_fix, obstacle_owner, route_fix,
     rule_fix, way_there_fix,
 };
 use crate::trace::{self, Hop, Rule, Subsystem, why};
@@ -462,7 +462,7 @@ impl Look<'_, '_> {
             evidence: vec![seen],
             fix: match bypass {
                 Some(rule) => bypass_fix(&rule),
-                None => diversion_fix(of.by.removal(), of.by.daemon()),
+                None => diverter_fix(self.facts.node, &of),
             },
             within: None,
         })
@@ -497,7 +497,7 @@ impl Look<'_, '_> {
                 name: None,
                 message: fault.to_string(),
                 evidence: Vec::new(),
-                fix: diversion_fix(of.by.removal(), of.by.daemon()),
+                fix: diverter_fix(self.facts.node, &of),
                 within: None,
             });
         }
