@@ -46,6 +46,8 @@ pub enum Obstacle {
         /// Whether the filter is loose (2): it drops what no route leads back to, and at a link without an address what none by that
         /// link does.
         loose: bool,
+        /// The reason why the packets take that way, if it is known.
+        because: Option<FilterReason>,
     },
     /// The route to a pod of this node leads elsewhere than to the link of its packets.
     RouteBack {

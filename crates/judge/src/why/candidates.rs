@@ -12,7 +12,7 @@ use crate::diff::{self, Change, ChangeKind, Delta, Object, RuleNumber};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
 use crate::verdict::{
-    Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, REPLY_PORT, is_local,
+    Cell, Diversion, Diverter, Fault, FilterReason, Kind, Missing, Obstacle, REPLY_PORT, is_local,
 };
 use kpx_node::backend::iptables::model::{Chain, Rule};
 use kpx_node::backend::ipvs::model::DUMMY;
@@ -343,7 +343,7 @@ impl Look<'_> {
             matches!(
                 fault,
                 Fault::OtherLink { .. } | Fault::DirectReply { .. } | Fault::SharedSource { .. }
-            )
+            ) || is_unmasqueraded(fault)
         }) {
             edits.push(Edit::ClusterCidr);
         }
@@ -674,4 +674,20 @@ fn tracked(cell: &Cell, faults: &[&Fault]) -> Option<Candidate> {
 /// Returns whether a Local policy may cause the fault: an obstacle at the end on this node is there with any policy.
 const fn may_be_of_policy(fault: &Fault) -> bool {
     !matches!(fault, Fault::Obstacle(_))
+}
+
+/// Returns whether a reverse path filter drops replies that would come in elsewhere if kube-proxy masqueraded the packets.
+fn is_unmasqueraded(fault: &Fault) -> bool {
+    matches!(fault, Fault::Obstacle(what) if is_of_range(what))
+}
+
+/// Returns whether `what` is a reverse path filter that drops replies as kube-proxy's range of pods has an address of the node.
+pub(super) const fn is_of_range(what: &Obstacle) -> bool {
+    matches!(
+        what,
+        Obstacle::ReversePath {
+            because: Some(FilterReason::InPodRange { .. }),
+            ..
+        }
+    )
 }

@@ -3,7 +3,7 @@
 //! An object whose repair changes nothing is no cause, however broken it looks.
 
 use super::Path;
-use super::candidates::{Candidate, What, failing};
+use super::candidates::{Candidate, What, failing, is_of_range};
 use super::look::Look;
 use crate::repair::{self, Edit, Repair};
 use crate::trace::Effect;
@@ -287,6 +287,14 @@ fn distinct(mut sets: Sets, are_its: bool) -> Sets {
     if are_its && sets.iter().any(|set| is_rules(set)) {
         sets.retain(|set| !set.iter().all(is_edit));
     }
+/// Returns whether `candidate` is an obstacle that is there because of kube-proxy's configuration.
+const fn is_consequence(candidate: &Candidate) -> bool {
+    match &candidate.what {
+        What::Obstacle(what) => is_of_range(what),
+        _ => false,
+    }
+}
+
     for set in sets {
         // Of several differences that each explain it, the first one is reported.
         if is_rules(&set) && distinct.iter().any(|other| is_rules(other)) {
@@ -296,3 +304,8 @@ fn distinct(mut sets: Sets, are_its: bool) -> Sets {
     }
     distinct
 }
+    // A filter that the right range of pods makes harmless is its consequence.
+    let is_of_pods = |candidate: &Candidate| candidate.what == What::Edit(Edit::ClusterCidr);
+    if sets.iter().any(|set| set.iter().all(is_of_pods)) {
+        sets.retain(|set| !set.iter().all(is_consequence));
+    }

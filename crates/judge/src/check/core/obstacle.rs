@@ -66,6 +66,21 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 sysctl_of(link, "rp_filter")
             ),
         ),
+        Obstacle::ReversePath {
+            because: Some(FilterReason::InPodRange { .. }),
+            ..
+        } => Fix::kubectl(
+            "Set clusterCIDR to the range of the pods in kube-proxy's configuration, then restart kube-proxy.",
+            "kubectl -n kube-system edit configmap kube-proxy",
+        ),
+        Obstacle::ReversePath {
+            because: Some(FilterReason::VpcCni),
+            ..
+        } => Fix::kubectl(
+            "Let aws-node support NodePorts: it sets rp_filter of the primary interface to 2, and leads replies back by it with a \
+             connection mark. If the variable is true already, restart aws-node.",
+            "kubectl -n kube-system set env daemonset aws-node AWS_VPC_CNI_NODE_PORT_SUPPORT=true",
+        ),
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
         Obstacle::NoLocalPort {
             pod: Some((_, pid)),

@@ -14,8 +14,8 @@ use crate::check::{
 use crate::trace::{self, Hop, Rule, Subsystem, why};
 use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of, disable_ipv6_of};
 use crate::verdict::{
-    Barrier, Brief, Client, Diverter, Fate, Fault, Judge, Missing, Obstacle, Odd, PORT_RANGE,
-    RESERVED_PORTS, Surveyed, WayThere, Ways, Which, sysctl_of,
+    Barrier, Brief, Client, Diverter, Fate, Fault, FilterReason, Judge, Missing, Obstacle, Odd,
+    PORT_RANGE, RESERVED_PORTS, Surveyed, WayThere, Ways, Which, sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
@@ -48,6 +48,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     caused_by: &[
         Because::Same("IR16"),
         Because::In("SY01"),
+        Because::In("KP10"),
         Because::Same("AP13"),
     ],
     run: obstacles,
@@ -406,8 +407,14 @@ impl Look<'_, '_> {
             .and_then(|key| Some(sysctl_proof(key, setting(self.facts, key).ok()?)));
         let owner = Proof::Note(format!("owner: {}", obstacle_owner(what)));
         // The sysctl of the node sets forwarding of every link.
-        let within = matches!(what, Obstacle::LinkForwarding { .. })
-            .then(|| Subject::sysctl("net.ipv4.ip_forward"));
+        let within = match what {
+            Obstacle::LinkForwarding { .. } => Some(Subject::sysctl("net.ipv4.ip_forward")),
+            Obstacle::ReversePath {
+                because: Some(FilterReason::InPodRange { range, .. }),
+                ..
+            } => Some(Subject::Prefix { prefix: *range }),
+            _ => None,
+        };
         // The message names the sysctl.
         let name = match what {
             Obstacle::LinkForwarding { link } | Obstacle::ReversePath { link, .. } => {

@@ -37,7 +37,14 @@ impl fmt::Display for Obstacle {
                 source,
                 back,
                 loose,
+                because,
             } => {
+                if let Some(FilterReason::InPodRange { range, address }) = because {
+                    write!(
+                        f,
+                        "clusterCIDR {range} contains {address}, the node's own address, so kube-proxy does not masquerade its connections: "
+                    )?;
+                }
                 let which = if *loose { "loose" } else { "strict" };
                 write!(
                     f,
