@@ -10,7 +10,9 @@ use super::look::Look;
 use crate::check::{self, Fix, bypass_fix, diverter_fix};
 use crate::diff::{self, Change, ChangeKind, Delta, Object, RuleNumber};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
-use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
+use crate::trace::{
+    Effect, Entry, Hop, Outcome, Rule as TracedRule, Subsystem, Verdict, mismatch, why,
+};
 use crate::verdict::{
     Cell, Diversion, Diverter, Fault, FilterReason, Kind, Missing, Obstacle, REPLY_PORT, is_local,
 };
@@ -184,7 +186,15 @@ impl Look<'_> {
                 chain: hop.chain.clone(),
                 number: hop.number,
             };
-            let repair = Repair::Pass(place);
+            let is_elsewhere = matches!(hop.effect, Effect::Snat { .. })
+                && TracedRule::of(hop, family)
+                    .masquerading(self.node)
+                    .is_some();
+            let repair = if is_elsewhere {
+                Repair::Masquerade(place)
+            } else {
+                Repair::Pass(place)
+            };
             if found.iter().all(|candidate| candidate.repairs[0] != repair) {
                 found.push(Candidate {
                     what: match left {
