@@ -74,7 +74,7 @@ impl Look<'_> {
             }
         }
         if !singles.is_empty() {
-            return distinct(singles, is_rightly_named);
+            return distinct(self.without_other_marks(singles), is_rightly_named);
         }
         if all.len() <= MOST_IN_PAIRS {
             let pairs = (0..all.len()).flat_map(|a| (a + 1..all.len()).map(move |b| (a, b)));
@@ -98,6 +98,27 @@ impl Look<'_> {
             .map(|jump| vec![jump])
             .find(|set| works(set));
         helpful.into_iter().collect()
+    }
+
+    /// Returns `sets` without rules that set other marks, if a rule among them clears kube-proxy's mark: the others only have it matched.
+    fn without_other_marks(&self, mut sets: Sets) -> Sets {
+        let mode = self.node.configured_mode().ok();
+        let desired = mode.and_then(|mode| self.node.desired(mode).ok());
+        let bit = desired.map_or(0, |desired| desired.mark);
+        let marks = |set: &Vec<Candidate>, is_it: &dyn Fn(u32, u32) -> bool| {
+            set.iter().all(|candidate| match &candidate.what {
+                What::Foreign(hop) => match hop.effect {
+                    Effect::Mark { from, to } => is_it(from, to),
+                    _ => false,
+                },
+                _ => false,
+            })
+        };
+        let clears = |from: u32, to: u32| from & bit != 0 && to & bit == 0;
+        if sets.iter().any(|set| marks(set, &clears)) {
+            sets.retain(|set| marks(set, &clears) || !marks(set, &|_, _| true));
+        }
+        sets
     }
 
     /// Returns `all` with the candidates that a packet meets after these repairs, if the connections of `cell` work

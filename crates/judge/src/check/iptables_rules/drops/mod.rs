@@ -7,6 +7,7 @@
 mod effects;
 mod finding;
 mod foreign;
+mod marks;
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -97,8 +98,8 @@ fn foreign_drops(facts: &Facts<'_>) -> Verdict {
     };
     let findings = effects.iter();
     all.extend(findings.map(|(rule, effect)| finding(facts.node, rule, effect)));
-    all.verdict()
     all.add(marks::unmasqueraded(facts));
+    all.verdict()
 }
 
 /// Returns the effects of other software's rules on `node`, and notes in `all` what is not known.
