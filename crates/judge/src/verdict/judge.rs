@@ -237,7 +237,7 @@ impl<'n> Judge<'n> {
                 // Other clients are not affected, or other connections.
                 _ => Fate::Partly,
             };
-            if verdict.fate == Fate::Works {
+            if matches!(verdict.fate, Fate::Works | Fate::Unknown) {
                 verdict.fate = fate;
             }
             verdict.beside = Some(fault);
