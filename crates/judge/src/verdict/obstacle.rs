@@ -452,8 +452,6 @@ pub enum Obstacle {
         /// The link of the node that has it.
         link: String,
     },
-    /// The same of the address of a pod.
-    DuplicateInside {
     /// A machine that is no node has the address of a load balancer.
     HeldElsewhere {
         /// The address.
@@ -463,6 +461,8 @@ pub enum Obstacle {
         /// Its link-layer address.
         mac: String,
     },
+    /// The same of the address of a pod.
+    DuplicateInside {
         /// The address.
         address: IpAddr,
         /// The pod, as `NAMESPACE/NAME`.
@@ -612,9 +612,9 @@ impl Obstacle {
             | Self::ProxyArp { .. }
             | Self::NoGateway { .. }
             | Self::OwnEnd { .. }
+            | Self::HeldElsewhere { .. }
             | Self::OtherMac {
                 inside: Some(_), ..
-            | Self::HeldElsewhere { .. }
             }
             | Self::Unanswered {
                 inside: Some(_), ..
@@ -674,9 +674,9 @@ impl Obstacle {
                 end: Some((_, Some(_))),
                 ..
             }
+            | Self::HeldElsewhere { .. }
             | Self::Ended { now: Some(_), .. } => Fate::Misled,
             Self::Taken {
-            | Self::HeldElsewhere { .. }
                 end: Some((_, None)),
                 ..
             }

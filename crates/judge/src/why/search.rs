@@ -287,6 +287,14 @@ const fn is_edit(candidate: &Candidate) -> bool {
     matches!(candidate.what, What::Edit(_))
 }
 
+/// Returns whether `candidate` is an obstacle that is there because of kube-proxy's configuration.
+const fn is_consequence(candidate: &Candidate) -> bool {
+    match &candidate.what {
+        What::Obstacle(what) => is_of_range(what),
+        _ => false,
+    }
+}
+
 /// Returns whether `candidate` is a rule of other software that changes nothing: it accepts packets, or returns them.
 const fn is_pass(candidate: &Candidate) -> bool {
     match &candidate.what {
@@ -304,18 +312,15 @@ fn distinct(mut sets: Sets, are_its: bool) -> Sets {
     if !sets.iter().all(is_bystander) {
         sets.retain(|set| !is_bystander(set));
     }
+    // A filter that the right range of pods makes harmless is its consequence.
+    let is_of_pods = |candidate: &Candidate| candidate.what == What::Edit(Edit::ClusterCidr);
+    if sets.iter().any(|set| set.iter().all(is_of_pods)) {
+        sets.retain(|set| !set.iter().all(is_consequence));
+    }
     let is_rules = |set: &[Candidate]| set.iter().all(|set| set.what == What::Rules);
     if are_its && sets.iter().any(|set| is_rules(set)) {
         sets.retain(|set| !set.iter().all(is_edit));
     }
-/// Returns whether `candidate` is an obstacle that is there because of kube-proxy's configuration.
-const fn is_consequence(candidate: &Candidate) -> bool {
-    match &candidate.what {
-        What::Obstacle(what) => is_of_range(what),
-        _ => false,
-    }
-}
-
     for set in sets {
         // Of several differences that each explain it, the first one is reported.
         if is_rules(&set) && distinct.iter().any(|other| is_rules(other)) {
@@ -325,8 +330,3 @@ const fn is_consequence(candidate: &Candidate) -> bool {
     }
     distinct
 }
-    // A filter that the right range of pods makes harmless is its consequence.
-    let is_of_pods = |candidate: &Candidate| candidate.what == What::Edit(Edit::ClusterCidr);
-    if sets.iter().any(|set| set.iter().all(is_of_pods)) {
-        sets.retain(|set| !set.iter().all(is_consequence));
-    }

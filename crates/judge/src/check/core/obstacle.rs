@@ -545,6 +545,11 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Find the other machine with the address, and give it another one; then set the address here again.",
             format!("ip -6 addr del {address} dev {link} && ip -6 addr add {address} dev {link}"),
         ),
+        Obstacle::HeldElsewhere { address, link, .. } => Fix::on_node(
+            "Give the other machine another address, or take this one from the pool of the load balancers; no DHCP server may have it. \
+             The command shows every machine that answers.",
+            format!("arping -c 3 -I {link} {address}"),
+        ),
         Obstacle::DuplicateInside { pod, .. } => {
             let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
             Fix::kubectl(
@@ -560,11 +565,6 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 format!("kubectl -n {namespace} delete pod {name}"),
             )
         }
-        Obstacle::HeldElsewhere { address, link, .. } => Fix::on_node(
-            "Give the other machine another address, or take this one from the pool of the load balancers; no DHCP server may have it. \
-             The command shows every machine that answers.",
-            format!("arping -c 3 -I {link} {address}"),
-        ),
         Obstacle::NoLocalRoute {
             address,
             link,

@@ -672,6 +672,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Ended { at, .. }
         | Obstacle::AddressGone { at, .. } => Subject::from(at.ip()),
         Obstacle::Duplicate { address, .. } => Subject::from(address.addr),
+        Obstacle::HeldElsewhere { address, .. } => Subject::from(*address),
         Obstacle::Ttl { pod: None, .. } => Subject::sysctl(DEFAULT_TTL),
         Obstacle::Ttl {
             pod: Some((pod, _)),
@@ -679,7 +680,6 @@ fn about(what: &Obstacle) -> Subject {
         }
         | Obstacle::NoLocalPort {
             pod: Some((pod, _)),
-        Obstacle::HeldElsewhere { address, .. } => Subject::from(*address),
             ..
         } => Subject::from(*pod),
         Obstacle::Limited { by, .. } => Subject::Rule(by.rule.clone()),

@@ -386,6 +386,10 @@ impl fmt::Display for Obstacle {
                  it",
                 address.addr
             ),
+            Self::HeldElsewhere { address, link, mac } => write!(
+                f,
+                "another machine has {address}, the address of a load balancer: on {link} it is at {mac}, the link-layer address of no node"
+            ),
             Self::DuplicateInside { address, pod } => write!(
                 f,
                 "IPv6 found another pod or machine with {address}, the address of pod {pod} (dadfailed), so the pod does not use it"
@@ -393,10 +397,6 @@ impl fmt::Display for Obstacle {
             Self::NoGateway { gateway, bridge } => write!(
                 f,
                 "no link of the node has {}, the gateway of the pods on bridge {bridge}, so their packets do not leave it",
-            Self::HeldElsewhere { address, link, mac } => write!(
-                f,
-                "another machine has {address}, the address of a load balancer: on {link} it is at {mac}, the link-layer address of no node"
-            ),
                 gateway.addr
             ),
             Self::OwnEnd { pod, at, end, .. } => {
@@ -656,6 +656,7 @@ impl fmt::Display for Obstacle {
                 address,
                 link,
                 inside,
+                silent,
                 ..
             } => {
                 let who = match inside {
@@ -663,21 +664,19 @@ impl fmt::Display for Obstacle {
                         write!(f, "in the network of pod {pod}, ")?;
                         "it"
                     }
-                silent,
                     None => "the node",
                 };
-                write!(
-                    f,
-                    "{address} did not answer on {link} when {who} last asked for its link-layer address (its neighbour \
-                     entry is FAILED)"
-                )
-            }
-            Self::NoPeer {
                 if silent.is_some() {
                     write!(f, "no Node has the API server's address {address}, which")?;
                 } else {
                     write!(f, "{address}")?;
                 }
+                write!(
+                    f,
+                    " did not answer on {link} when {who} last asked for its link-layer address (its neighbour entry is FAILED)"
+                )
+            }
+            Self::NoPeer {
                 address,
                 link,
                 kind,
