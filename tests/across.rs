@@ -157,8 +157,12 @@ impl Pair {
     }
 
     /// Removes the ranges of pods from the Nodes that node2 knows, as with a network plugin that assigns others.
-    fn without_ranges(mut self) -> Self {
-        self.edit(1, Item::Nodes, |text| {
+    fn without_ranges(self) -> Self {
+        self.without_ranges_on(1)
+    }
+
+    fn without_ranges_on(mut self, at: usize) -> Self {
+        self.edit(at, Item::Nodes, |text| {
             let mut nodes: Value = serde_json::from_str(text).unwrap();
             for node in nodes["items"].as_array_mut().unwrap() {
                 let spec = node["spec"].as_object_mut().unwrap();
@@ -321,6 +325,19 @@ fn by_raven() -> Pair {
     pair
 }
 
+/// Returns a cluster without podCIDRs in which node2 has made its pods by another configuration: no route of node1 leads to them.
+fn in_other_network() -> Pair {
+    let mut pair = Pair::cluster().without_ranges_on(0).without_ranges();
+    for at in 0..2 {
+        for item in [Item::EndpointSlices, Item::Pods, Item::Iptables4] {
+            pair.edit(at, item, |text| text.replace("10.244.2.", "10.245.2."));
+        }
+    }
+    pair.with_routes(|all| {
+        all.push(json!({"dst": "10.245.2.0/24", "dev": "cni1", "scope": "link", "flags": []}));
+    })
+}
+
 fn cases() -> Vec<Case> {
     let usual = || Case {
         name: "healthy",
@@ -383,6 +400,14 @@ fn cases() -> Vec<Case> {
                     let own = all.iter_mut().find(|link| link["ifname"] == "cni0");
                     own.unwrap()["addr_info"][0]["prefixlen"] = 16.into();
                 }),
+            ..usual()
+        },
+        Case {
+            name: "pods that the network plugin did not make",
+            pair: in_other_network(),
+            alone: Fate::Unknown,
+            joined: Fate::Unknown,
+            says: &["10.245.2."],
             ..usual()
         },
         Case {

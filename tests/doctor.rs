@@ -24,6 +24,7 @@ mod interfaces;
 pub(crate) mod known_bugs;
 mod layers;
 mod links;
+mod machines;
 mod meant;
 mod neighbours;
 mod objects;

@@ -1,7 +1,7 @@
 //! Incidents whose cause another check knows, or whose rules have a maker: the cause and its own fix come first, and kpx repairs nothing
 //! that would be undone at once.
 
-mod makers;
+pub(super) mod makers;
 mod proxy;
 
 use kpx_node::evidence::Item;
@@ -16,8 +16,8 @@ use crate::support::kpx;
 const METRICS: &str = "kube-proxy/metrics.txt";
 const PODS: &str = "cluster/pods.json";
 const RULES: &str = "node/iptables-save.txt";
-const SERVICES: &str = "cluster/services.json";
-const SLICES: &str = "cluster/endpointslices.json";
+pub(super) const SERVICES: &str = "cluster/services.json";
+pub(super) const SLICES: &str = "cluster/endpointslices.json";
 const SOCKETS: &str = "node/ss.txt";
 
 fn path(dir: &tempfile::TempDir) -> &str {
@@ -25,7 +25,7 @@ fn path(dir: &tempfile::TempDir) -> &str {
 }
 
 /// The findings of `id`: severity, message and fix.
-async fn found(dir: &tempfile::TempDir, id: &str) -> Vec<(String, String, String)> {
+pub(super) async fn found(dir: &tempfile::TempDir, id: &str) -> Vec<(String, String, String)> {
     let ran = kpx(&["--from", path(dir), "doctor", "--only", id, "-o", "json"]).await;
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     let all = report["findings"].as_array().unwrap().iter();
@@ -55,7 +55,12 @@ async fn first(dir: &tempfile::TempDir) -> (String, Vec<String>, String) {
 }
 
 /// Changes an item of a list of objects by its name.
-fn object(dir: &tempfile::TempDir, file: &str, name: &str, change: impl FnOnce(&mut Value)) {
+pub(super) fn object(
+    dir: &tempfile::TempDir,
+    file: &str,
+    name: &str,
+    change: impl FnOnce(&mut Value),
+) {
     let change = |list: &mut Value| {
         let mut all = list["items"].as_array_mut().unwrap().iter_mut();
         let is_it = |of: &&mut Value| {
@@ -68,7 +73,7 @@ fn object(dir: &tempfile::TempDir, file: &str, name: &str, change: impl FnOnce(&
 }
 
 /// Puts `rules` before the first rule of `chain` in table filter, or at the end, and declares the chains that they begin.
-fn filter(dir: &tempfile::TempDir, chain: &str, rules: &[&str]) {
+pub(super) fn filter(dir: &tempfile::TempDir, chain: &str, rules: &[&str]) {
     write(dir, RULES, |text| {
         let at = text.find("*filter").unwrap();
         let (before, table) = text.split_at(at);

@@ -209,7 +209,7 @@ fn cases() -> Vec<Case> {
                 evidence.insert(Item::Iptables4, Ok(rules));
             },
             Subject::Kernel,
-            "iptables -t nat -D POSTROUTING -d 10.244.2.0/24 -j SNAT --to-source 192.0.2.1",
+            "iptables -t nat -R POSTROUTING 1 -d 10.244.2.0/24 -j MASQUERADE",
         ),
         (
             "a chain of a link",

@@ -22,19 +22,28 @@ pub(super) const NEEDS: &[Item] = &[
     Item::Healthz,
 ];
 
-/// The origin as far as it is known. Clones share it.
+/// The items without which the name in kube-proxy's configuration is believed: they show whether it is another Node's.
+const PROOF: [Item; 2] = [Item::Nodes, Item::Addresses];
+
+/// The origin as far as it is known, and whether its name is proved. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Noted(Arc<Mutex<Option<Origin>>>);
+pub(super) struct Noted(Arc<Mutex<(Option<Origin>, bool)>>);
 
 impl Noted {
     /// Returns what is known; `None` if no node was read.
     pub(super) fn get(&self) -> Option<Origin> {
-        let origin = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        origin.clone()
+        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.0.clone()
     }
 
-    fn set(&self, origin: Origin) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(origin);
+    fn is_proved(&self) -> bool {
+        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.1
+    }
+
+    fn set(&self, origin: Origin, is_proved: bool) {
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *noted = (Some(origin), noted.1 || is_proved);
     }
 }
 
@@ -53,7 +62,9 @@ impl Session {
             return;
         }
         let known = known.unwrap_or_default();
-        if known.node.is_some() && known.mode.is_some() {
+        let is_proved = PROOF.iter().all(|item| evidence.text(*item).is_ok());
+        let is_news = is_proved && !self.noted.is_proved();
+        if known.node.is_some() && known.mode.is_some() && !is_news {
             return;
         }
         let manifest = evidence.manifest();
@@ -67,8 +78,13 @@ impl Session {
             (facts.node_name(), facts.current().ok(), time)
         }));
         let (node, mode, time) = read.unwrap_or_default();
-        self.noted.set(Origin {
-            node: known.node.or(node),
+        let node = if is_news {
+            node.or(known.node)
+        } else {
+            known.node.or(node)
+        };
+        let origin = Origin {
+            node,
             source: if is_recording {
                 OriginSource::Recording
             } else {
@@ -77,6 +93,7 @@ impl Session {
             time: known.time.or(time),
             mode: known.mode.or(mode),
             incomplete: evidence.cut().map(str::to_owned),
-        });
+        };
+        self.noted.set(origin, is_proved);
     }
 }

@@ -114,7 +114,12 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
         }
         _ => Vec::new(),
     };
-    if let Some(name) = dns_name(&args.target).filter(|_| answer.found.is_some())
+    let name = dns_name(&args.target).filter(|_| answer.found.is_some());
+    let source = args.source.as_deref();
+    let of_node = name.and_then(|name| why::node_resolver(&node, source?, name));
+    if let Some(cause) = of_node {
+        answer.add(cause, Fate::Refused);
+    } else if let Some(name) = name
         && let Some((server, result)) = unresolved(session, name).await?
     {
         let fate = match &result {

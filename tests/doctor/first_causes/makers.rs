@@ -5,7 +5,9 @@ use serde_json::json;
 use super::{PODS, RULES, SLICES, filter, found, object, path};
 use crate::doctor::ends::{HEALTHY, LINKS, ROUTES, json, lead_pods, says};
 use crate::doctor::incidents::{answer, copy, write};
-use crate::doctor::links::add_routes;
+use crate::doctor::links::{add_policy_rules, add_routes};
+use crate::doctor::machines::balance;
+use crate::doctor::meant::add_rule;
 
 /// The fix of the first cause of `service`.
 async fn fix_of(dir: &tempfile::TempDir, service: &str) -> String {
@@ -256,6 +258,148 @@ async fn a_route_that_a_daemon_makes_again_is_changed_there() {
 }
 
 #[tokio::test]
+async fn a_blackhole_route_of_bird_is_explained_by_what_it_covers() {
+    let blackhole =
+        |to: &str| json!({"type": "blackhole", "dst": to, "protocol": "bird", "flags": []});
+    let dir = copy(HEALTHY);
+    balance(&dir);
+    add_routes(&dir, &[blackhole("10.210.0.192/26")]);
+    says(
+        &dir,
+        "demo/edge-balanced:http",
+        "partly",
+        &[
+            "serviceLoadBalancerIPs",
+            "get bgpconfigurations",
+            "cluster IP",
+        ],
+    )
+    .await;
+    let fix = &found(&dir, "SY16").await[0].2;
+    assert!(fix.contains("serviceLoadBalancerIPs"), "{fix}");
+
+    // The block of this node, from which pods of another one have their addresses.
+    let dir = copy(HEALTHY);
+    object(&dir, PODS, "client-vfxvm", |pod| {
+        pod["status"]["podIP"] = "10.244.2.40".into();
+        pod["status"]["podIPs"] = json!([{"ip": "10.244.2.40"}]);
+    });
+    add_routes(&dir, &[blackhole("10.244.2.0/26")]);
+    says(
+        &dir,
+        "demo/edge:http",
+        "partly",
+        &["The more specific route", "-n demo delete pod client-vfxvm"],
+    )
+    .await;
+    let own = json!({"dst": "10.244.2.40", "dev": "cni0", "scope": "link", "flags": []});
+    add_routes(&dir, &[own]);
+    says(
+        &dir,
+        "demo/edge:http",
+        "partly",
+        &[
+            "borrowed",
+            "strictAffinity",
+            "-n demo delete pod edge-69jhk",
+        ],
+    )
+    .await;
+}
+
+/// Filters reverse paths on eth0, and leads packets of the pod edge to outside by another link.
+fn on_second_interface(dir: &tempfile::TempDir) {
+    write(dir, "node/sysctl.txt", |text| {
+        text.replace("conf.eth0.rp_filter = 0", "conf.eth0.rp_filter = 1")
+    });
+    write(
+        dir,
+        LINKS,
+        json(|links| {
+            links.as_array_mut().unwrap().push(
+                json!({"ifindex": 50, "ifname": "eth1", "flags": ["UP", "LOWER_UP"], "mtu": 1500,
+            "operstate": "UP", "address": "02:00:00:00:01:01"}),
+            );
+        }),
+    );
+    let away = json!({"dst": "default", "gateway": "10.211.0.1", "dev": "eth1", "table": "2", "flags": ["onlink"]});
+    add_routes(dir, &[away]);
+    let to_cluster = |dst: &str, length: u8| json!({"priority": 512, "src": "all", "dst": dst, "dstlen": length, "table": "main"});
+    add_policy_rules(
+        dir,
+        &[
+            to_cluster("10.244.0.0", 16),
+            to_cluster("10.210.0.0", 24),
+            json!({"priority": 1536, "src": "10.244.1.4", "table": "2"}),
+        ],
+    );
+}
+
+#[tokio::test]
+async fn a_filter_of_reverse_paths_is_the_network_plugin_s_where_it_leads_pods_by_their_own_interface()
+ {
+    let dir = copy(HEALTHY);
+    on_second_interface(&dir);
+    let fix = fix_of(&dir, "demo/edge-local").await;
+    assert!(fix.contains("eth0.rp_filter=2"), "{fix}");
+    add_agent(&dir, "aws-node", "amazon-k8s-cni:v1.22.3");
+    let fix = fix_of(&dir, "demo/edge-local").await;
+    assert!(fix.contains("AWS_VPC_CNI_NODE_PORT_SUPPORT=true"), "{fix}");
+}
+
+#[tokio::test]
+async fn a_source_that_the_node_does_not_have_becomes_its_own() {
+    let dir = copy(HEALTHY);
+    let rule = "-A POSTROUTING -s 10.244.0.0/16 -o eth0 -j SNAT --to-source";
+    add_rule(&dir, "nat", &format!("{rule} 10.210.0.99"));
+    let fix = fix_of(&dir, "demo/edge:http").await;
+    assert!(
+        fix.contains("-R POSTROUTING 1 -s 10.244.0.0/16 -o eth0 -j MASQUERADE"),
+        "{fix}"
+    );
+    let found = found(&dir, "SY16").await;
+    assert!(
+        found
+            .iter()
+            .all(|finding| finding.2.contains("-j MASQUERADE")),
+        "{found:?}"
+    );
+    // With the rule that the fix writes, all connections work.
+    let dir = copy(HEALTHY);
+    add_rule(
+        &dir,
+        "nat",
+        "-A POSTROUTING -s 10.244.0.0/16 -o eth0 -j MASQUERADE",
+    );
+    says(&dir, "demo/edge:http", "works", &[]).await;
+    says(&dir, "default/kubernetes", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn a_rule_that_clears_kube_proxy_s_mark_is_to_blame_and_not_another_mark() {
+    let dir = copy(HEALTHY);
+    let other =
+        "-A PREROUTING -i eth0 -m conntrack --ctstate NEW -j MARK --set-xmark 0x1bd20/0xffffffff";
+    add_rule(&dir, "mangle", other);
+    let clears = "-A POSTROUTING -m mark --mark 0x20/0x20 -j MARK --set-xmark 0x0/0x4000";
+    add_rule(&dir, "mangle", clears);
+    let answer = answer(path(&dir), "demo/web-nodeport:http").await;
+    let causes = answer["causes"].to_string();
+    assert!(causes.contains("POSTROUTING"), "{causes}");
+    assert!(!causes.contains("0x1bd20"), "{causes}");
+    let all = found(&dir, "IR16").await;
+    assert!(
+        all.iter().any(|finding| finding.0 == "warning"
+            && finding.1.contains("clears kube-proxy's mark 0x4000")),
+        "{all:?}"
+    );
+    // Another mark alone does no harm.
+    let dir = copy(HEALTHY);
+    add_rule(&dir, "mangle", other);
+    assert!(found(&dir, "IR16").await.is_empty());
+}
+
+#[tokio::test]
 async fn a_policy_that_drops_is_kept_and_pods_are_accepted() {
     let dir = copy(HEALTHY);
     write(&dir, RULES, |text| {
@@ -296,7 +440,7 @@ async fn a_rule_by_time_of_day_takes_packets_at_its_times() {
 }
 
 /// Adds the pod of a network plugin's agent, whose container is called `name`, to the node.
-fn add_agent(dir: &tempfile::TempDir, name: &str, image: &str) {
+pub(in crate::doctor) fn add_agent(dir: &tempfile::TempDir, name: &str, image: &str) {
     write(
         dir,
         PODS,

@@ -40,6 +40,9 @@ const UNHELD: u32 = 10;
 /// Time after which a failure to create the pod is final; the controller may succeed before, except against a policy.
 const NO_POD: Duration = Duration::from_secs(3);
 
+/// Time in which the controller of Jobs begins with one, as a multiple of the time limit of one request: it notes when it did.
+const BEGUN: u32 = 2;
+
 /// Time limit until the pod runs, as a multiple of one request's.
 pub(super) const STARTS: u32 = 6;
 
@@ -157,6 +160,17 @@ impl Remote {
                     Err(why) => format!("{job} has no pod, and its events are unknown: {why}"),
                 },
             };
+            if pods.is_empty()
+                && began.elapsed() >= options.timeout * BEGUN
+                && self.is_left_alone(job).await
+            {
+                let why = format!(
+                    "{why}, and the controller of Jobs has not begun with it in {}s: check that kube-controller-manager runs and leads \
+                     (`kubectl -n kube-system get lease kube-controller-manager -o yaml`)",
+                    (options.timeout * BEGUN).as_secs()
+                );
+                return Err(Unreached::NoPod(name.to_owned(), why));
+            }
             if began.elapsed() >= limit {
                 let why = format!("{why}, after {}s", limit.as_secs());
                 let is_made = !pods.is_empty();
@@ -168,6 +182,12 @@ impl Remote {
             }
             sleep(PAUSE).await;
         }
+    }
+
+    /// Returns whether no controller has begun with `job`.
+    async fn is_left_alone(&self, job: &Object) -> bool {
+        let read = self.api.cluster.object(job, &self.api.options).await;
+        matches!(read, Ok(Some(job)) if job["status"]["startTime"].is_null())
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#70493: the same in other modes"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Outdated],
+        caused_by: &[Because::Services("KP11"), Because::Outdated],
         run: |facts| facts.drifted("NF03", &[Mode::Nftables], Layer::Nftables),
     },
     Check {

@@ -55,6 +55,41 @@ pub(super) fn entering(node: &NodeSnapshot<'_>, family: Family) -> BTreeSet<u32>
     uses.asked
 }
 
+/// Returns whether a rule may clear `bit` of marks in a chain for which `is_asked` holds, given its table and its name.
+pub(crate) fn clears_mark(
+    node: &NodeSnapshot<'_>,
+    bit: u32,
+    is_asked: impl Fn(&str, &str) -> bool,
+) -> bool {
+    let by_iptables = |rule: &Rule<'_>| match &rule.target {
+        Some(Target::Mark(mark)) => mark.mask & bit != 0 && mark.value & bit == 0,
+        Some(Target::Connmark(Connmark::Restore { packet, .. })) => packet & bit != 0,
+        _ => false,
+    };
+    let by_nft = |statement: &Statement| match statement {
+        Statement::Mangle {
+            key: Expr::Meta(key),
+            value,
+        } => key == "mark" && written(value) & bit != 0,
+        _ => false,
+    };
+    let saved = Family::BOTH.map(|family| node.iptables(IptablesBackend::InUse, family));
+    let mut tables = saved.iter().flatten().flat_map(|rules| &rules.tables);
+    let mut nft = node.nft().into_iter().flat_map(|rules| &rules.tables);
+    tables.any(|table| {
+        let mut chains = table.chains.iter();
+        chains
+            .any(|chain| is_asked(&table.name, &chain.name) && chain.rules.iter().any(by_iptables))
+    }) || nft.any(|table| {
+        let chains = table.chains.iter();
+        let mut asked = chains.filter(|chain| is_asked(&table.name, &chain.name));
+        asked.any(|chain| {
+            let mut statements = chain.rules.iter().flat_map(|rule| &rule.statements);
+            statements.any(by_nft)
+        })
+    })
+}
+
 impl Uses {
     /// Adds a rule of iptables. `asks`: whether the marks that it matches count.
     fn add_rule(&mut self, rule: &Rule<'_>, asks: bool) {

@@ -19,5 +19,6 @@ mod space;
 pub use classes::{Class, around};
 pub(crate) use classes::{classes, with_fate};
 pub use fate::{Fate, Way};
+pub(crate) use marks::clears_mark;
 pub use packets::{Comparison, Packets, Proved, beside_others, in_mode, of_node, served_otherwise};
 pub use space::Space;

@@ -9,9 +9,10 @@ use super::{Edited, Repair, RulePlace};
 use crate::diff::{self, Change, Delta, Object, RuleNumber};
 use crate::trace::{Chains, Need, Rules, World};
 use crate::verdict::{Judge, TRACKED, Witnesses};
-use kpx_node::backend::iptables::model::{Chain, Policy, Rule};
+use kpx_node::backend::iptables::model::{Chain, Policy, Rule, Target};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::backend::nftables::expect::TABLE;
+use kpx_node::backend::nftables::model::Statement;
 use kpx_node::backend::{self, Mode, nftables};
 use kpx_node::evidence::Evidence;
 use kpx_node::net::{Cidr, Family};
@@ -73,6 +74,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
         match repair {
             Repair::Program(change) => self.change(change),
             Repair::Pass(place) => self.pass(place),
+            Repair::Masquerade(place) => self.masquerade(place),
             Repair::Wake(family, name) => self.copy.edit_nft(|rules| {
                 let mut tables = rules.tables.iter_mut();
                 if let Some(table) =
@@ -208,6 +210,41 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                     *rule = Rule::default();
                 }
             }
+        }
+    }
+
+    fn masquerade(&mut self, place: &RulePlace) {
+        let Some(at) = place.number.checked_sub(1) else {
+            return;
+        };
+        let Some(store) = place.store else {
+            self.copy.edit_nft(|rules| {
+                let mut tables = rules.tables.iter_mut();
+                let table =
+                    tables.find(|table| format!("{} {}", table.family, table.name) == place.table);
+                let mut chains = table.into_iter().flat_map(|table| &mut table.chains);
+                let chain = chains.find(|chain| chain.name == place.chain);
+                let rule = chain.and_then(|chain| chain.rules.get_mut(at));
+                if let Some(last) = rule.and_then(|rule| rule.statements.last_mut()) {
+                    *last = Statement::Masquerade {
+                        port: None,
+                        flags: Vec::new(),
+                    };
+                }
+            });
+            return;
+        };
+        let need = Need {
+            table: place.table.clone(),
+            chain: place.chain.clone(),
+        };
+        let chain = self.chain(store, &need);
+        if let Some(rule) = chain.and_then(|chain| chain.rules.get_mut(at)) {
+            rule.target = Some(Target::Masquerade {
+                ports: None,
+                random: false,
+                random_fully: false,
+            });
         }
     }
 

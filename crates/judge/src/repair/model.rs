@@ -17,6 +17,8 @@ pub enum Repair {
     Program(Box<Change>),
     /// A rule of other software is removed, or the policy of its chain accepts.
     Pass(RulePlace),
+    /// A rule that replaces the source of packets uses the address of the link by which they leave.
+    Masquerade(RulePlace),
     /// The nftables table of this family and name is no longer dormant.
     Wake(String, String),
     /// A sysctl is set to 1.

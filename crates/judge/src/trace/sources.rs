@@ -271,16 +271,29 @@ pub fn named(
         }
         return Ok(from(addr, node, pods));
     }
+    let is_it = |namespace: &str, name: &str| match text.split_once('/') {
+        Some(asked) => asked == (namespace, name),
+        None => name == text,
+    };
     let found: Vec<_> = pods
         .pod_addresses(family)
         .into_iter()
-        .filter(|pod| match text.split_once('/') {
-            Some((namespace, name)) => pod.namespace == namespace && pod.name == name,
-            None => pod.name == text,
-        })
+        .filter(|pod| is_it(&pod.namespace, &pod.name))
         .collect();
     match found.as_slice() {
-        [] => Err(SourceError::Form(text.to_owned())),
+        [] => {
+            // A pod in the network of the node sends as the node.
+            let mut all = pods.all.iter().filter(|pod| pod.spec.host_network);
+            let pod = all.find(|pod| is_it(&pod.metadata.namespace, &pod.metadata.name));
+            match pod.map(|pod| pod.spec.node_name.as_deref()) {
+                Some(Some(elsewhere)) if !pods.name().is_empty() && elsewhere != pods.name() => {
+                    let elsewhere = elsewhere.to_owned();
+                    Err(SourceError::Elsewhere(text.to_owned(), elsewhere))
+                }
+                Some(_) => Ok(host()),
+                None => Err(SourceError::Form(text.to_owned())),
+            }
+        }
         [pod] => match &pod.node {
             Some(elsewhere) if !pods.name().is_empty() && elsewhere != pods.name() => {
                 Err(SourceError::Elsewhere(text.to_owned(), elsewhere.clone()))

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::judge::{Judge, Question};
-use super::{Fault, Missing, sysctl_of};
+use super::{Fault, Missing, Obstacle, sysctl_of};
 use crate::trace::Entry;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::{DaemonSet, Node, Pod, PodSpec, Service};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Address;
 
-/// Parts of the names of DaemonSets and pods that announce addresses of load balancers.
+/// Parts of the names of DaemonSets and pods that announce addresses of load balancers from the nodes themselves.
 const ANNOUNCERS: &[&str] = &[
     "speaker",
     "metallb",
@@ -27,12 +27,16 @@ const ANNOUNCERS: &[&str] = &[
     "ovn",
     "keepalived",
     "porter",
-    "cloud",
-    "ccm",
 ];
+
+/// Parts of the names of DaemonSets and pods that ask a cloud for its load balancers.
+const CLOUDS: &[&str] = &["cloud", "ccm"];
 
 /// Parts of the names of DaemonSets and pods of the speakers of `MetalLB`.
 const SPEAKERS: &[&str] = &["speaker", "metallb"];
+
+/// The beginning of the link-layer addresses of VRRP groups: keepalived may announce an address with one.
+const VRRP: &str = "00:00:5e:00:0";
 
 /// The label of Nodes that load balancers exclude: `MetalLB` announces nothing on them.
 const LEFT_OUT: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -98,14 +102,24 @@ fn all_left_out(node: &NodeSnapshot<'_>, service: &str) -> Option<String> {
 
 /// Returns whether what is called `name` may announce addresses of load balancers.
 fn is_announcer(name: &str) -> bool {
-    ANNOUNCERS.iter().any(|announcer| name.contains(announcer))
+    ANNOUNCERS
+        .iter()
+        .chain(CLOUDS)
+        .any(|announcer| name.contains(announcer))
 }
 
-/// Returns whether something in the cluster may announce addresses.
-fn is_announced(node: &NodeSnapshot<'_>) -> Option<bool> {
-    let is_set = |set: &DaemonSet| is_announcer(&set.metadata.name);
-    let is_pod = |pod: &Pod| is_announcer(&pod.metadata.name);
+/// Returns whether a DaemonSet or pod for whose name `is_one` holds is in the cluster.
+fn has_one(node: &NodeSnapshot<'_>, is_one: impl Fn(&str) -> bool) -> Option<bool> {
+    let is_set = |set: &DaemonSet| is_one(&set.metadata.name);
+    let is_pod = |pod: &Pod| is_one(&pod.metadata.name);
     Some(node.daemon_sets().ok()?.iter().any(is_set) || node.pods().ok()?.iter().any(is_pod))
+}
+
+/// Returns whether something on the nodes may announce addresses of load balancers itself.
+pub(crate) fn announces_from_nodes(node: &NodeSnapshot<'_>) -> Option<bool> {
+    has_one(node, |name| {
+        ANNOUNCERS.iter().any(|announcer| name.contains(announcer))
+    })
 }
 
 impl Judge<'_> {
@@ -122,6 +136,53 @@ impl Judge<'_> {
         let mut all = self.node.addresses().into_iter().flat_map(|all| &all.all);
         let is_on_dummy = all.any(|at| at.addr.addr == address);
         (is_told || is_on_dummy).then_some(Fault::Unknown(missing))
+    }
+
+    /// Returns the fault of a packet from outside to the address of a load balancer in a network of this node, where another machine has the
+    /// address: programs on the nodes announce it, and its neighbour entry has the link-layer address of no node, router or VRRP group.
+    pub(super) fn held_elsewhere(&self, question: Question<'_>) -> Option<Fault> {
+        let address = question.flow.destination;
+        if question.flow.entry != Entry::Outside
+            || self.places.service(address).is_none()
+            || self.places.is_cluster_ip(address)
+            || self.node_of(address).is_some()
+            || announces_from_nodes(self.node) != Some(true)
+        {
+            return None;
+        }
+        let own = &self.node.addresses().ok()?.all;
+        let table = self.node.neighbour_table().ok()?;
+        let near =
+            |at: &&Address| at.link != DUMMY && !at.addr.is_host() && at.addr.contains(address);
+        let network = own.iter().find(near)?;
+        let mac_of = |other: IpAddr| {
+            let entry = table.on(other, &network.link)?;
+            entry.mac.as_deref().filter(|_| !entry.failed)
+        };
+        let mac = mac_of(address).filter(|mac| !mac.to_lowercase().starts_with(VRRP))?;
+        let is_other = |other: &str| !other.eq_ignore_ascii_case(mac);
+        let mut links = self.node.links().ok()?.all.iter();
+        let is_own = links.any(|link| link.mac.as_deref().is_some_and(|own| !is_other(own)));
+        if is_own || own.iter().any(|at| at.addr.addr == address) {
+            return None;
+        }
+        // The link-layer addresses of all Nodes in the network have to be known.
+        let nodes = self.node.nodes().ok()?.iter();
+        let nodes = nodes.flat_map(|node| &node.status.addresses);
+        let nodes = nodes.filter_map(|at| at.address.parse::<IpAddr>().ok());
+        let nodes = nodes.filter(|at| network.addr.contains(*at) && *at != network.addr.addr);
+        let routes = self.node.routes().ok()?.all.iter();
+        let routers = routes.filter_map(|route| route.gateway);
+        let mut routers = routers.filter_map(mac_of);
+        let is_held =
+            routers.all(is_other) && nodes.into_iter().all(|at| mac_of(at).is_some_and(is_other));
+        is_held.then(|| {
+            Fault::Obstacle(Box::new(Obstacle::HeldElsewhere {
+                address,
+                link: network.link.clone(),
+                mac: mac.to_owned(),
+            }))
+        })
     }
 
     /// Returns a note for each address of `service` in a network of this node for which nothing is known to answer there.
@@ -149,7 +210,7 @@ impl Judge<'_> {
             return None;
         }
         let why = all_left_out(self.node, self.places.service(address)?);
-        let is_silent = why.is_some() || is_announced(self.node) == Some(false);
+        let is_silent = why.is_some() || has_one(self.node, is_announcer) == Some(false);
         is_silent.then_some(Missing::Unannounced { address, why })
     }
 

@@ -41,6 +41,8 @@ pub struct By {
     pub localized: Option<String>,
     /// The command that leaves packets to pods out of it, if it replaces the source of packets.
     pub excepting: Option<String>,
+    /// The command that makes it use the node's own address, if it replaces the source of packets by one that the node does not have.
+    pub masquerading: Option<String>,
     /// The program that changes rules of its back end and family: `ip6tables-legacy`.
     pub program: String,
     /// The command that takes addresses of the cluster out of the set whose members it stops.
@@ -202,6 +204,7 @@ impl By {
             sparing: rule.sparing(node),
             localized: rule.localized(node),
             excepting: rule.excepting(node),
+            masquerading: rule.masquerading(node),
             closes: rule.closes(node),
             is_strict: maker == Maker::Other("firewalld") && has_strict_ports(node),
             is_of_input: rule.is_of_input(node),

@@ -15,11 +15,12 @@ use super::diversion::pods_with;
 use super::judge::{Judge, Question};
 use super::place::Holder;
 use super::tells::sets_marks;
-use super::{Fault, Missing, Obstacle, Onward, sysctl_of};
+use super::{Fault, FilterReason, Missing, Obstacle, Onward, sysctl_of};
 use crate::trace::region::{Asked, AskedMark};
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Flow, Outcome};
 use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::cluster::Pod;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::{Address, Link};
@@ -311,6 +312,7 @@ impl Judge<'_> {
             source,
             back: devices.first().map(|device| (*device).to_owned()),
             loose,
+            because: back.and_then(|back| self.filter_reason(back, destination)),
         })
     }
 
@@ -334,6 +336,27 @@ impl Judge<'_> {
             let mut its = all.iter().filter(|at| at.link == other && other != link);
             its.any(|at| at.addr.normal() == own.addr.normal())
         })
+    }
+
+    /// Returns the reason why the route `back` to the source of packets for `destination` does not lead to the link by which they come in.
+    fn filter_reason(&self, back: &Route, destination: IpAddr) -> Option<FilterReason> {
+        if self.places.own(destination).is_some() {
+            let config = self.node.proxy_config().ok()?;
+            let range = config.cluster_cidr(Family::of(destination))?;
+            let is_used = matches!(&*config.detect_local_mode, "" | "ClusterCIDR");
+            return (is_used && range.contains(destination)).then_some(FilterReason::InPodRange {
+                range,
+                address: destination,
+            });
+        }
+        let here = self.node.name().ok()?;
+        let mut pods = self.node.pods().ok()?.iter();
+        let is_plugin = |pod: &Pod| {
+            let mut containers = pod.spec.containers.iter();
+            pod.spec.node_name.as_ref() == Some(&here)
+                && containers.any(|container| container.name == "aws-node")
+        };
+        (back.table != "main" && pods.any(is_plugin)).then_some(FilterReason::VpcCni)
     }
 
     /// Returns whether the filter of `link` is strict.

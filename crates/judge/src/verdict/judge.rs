@@ -238,7 +238,7 @@ impl<'n> Judge<'n> {
                 // Other clients are not affected, or other connections.
                 _ => Fate::Partly,
             };
-            if verdict.fate == Fate::Works {
+            if matches!(verdict.fate, Fate::Works | Fate::Unknown) {
                 verdict.fate = fate;
             }
             verdict.beside = Some(fault);
@@ -371,7 +371,8 @@ impl<'n> Judge<'n> {
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
-        let asked: [&dyn Fn() -> Option<Fault>; 28] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 29] = [
+            &|| self.held_elsewhere(question),
             &|| self.kept_by_route(outcome),
             &|| self.ingress(question, outcome),
             &|| self.hidden_route(question, outcome),

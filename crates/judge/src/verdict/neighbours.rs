@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::judge::{Judge, Question};
 use super::peers::addresses;
 use super::place::Reports;
-use super::{Fault, Missing, Obstacle, WayThere};
+use super::{Fault, Missing, Obstacle, SilentMachine, WayThere};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
@@ -164,14 +164,23 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the Node with `address`, if its kubelet does not report.
-    fn silent_at(&self, address: IpAddr) -> Option<String> {
+    /// Returns the machine with `address`, if it is that of a Node whose kubelet does not report, or of an API server on no Node.
+    fn silent_at(&self, address: IpAddr) -> Option<SilentMachine> {
         let nodes = self.node.nodes().ok()?;
-        let node = nodes
-            .iter()
-            .find(|node| addresses(node).contains(&address))?;
-        let name = &node.metadata.name;
-        matches!(self.places.reports(name), Some(Reports::Not(_))).then(|| name.clone())
+        let with = |address| nodes.iter().find(|node| addresses(node).contains(&address));
+        if let Some(node) = with(address) {
+            let name = &node.metadata.name;
+            let is_silent = matches!(self.places.reports(name), Some(Reports::Not(_)));
+            return is_silent.then(|| SilentMachine::Node(name.clone()));
+        }
+        let slices = self.node.slices().ok()?.iter();
+        let of_api = slices.filter(|slice| slice.service() == Some(("default", "kubernetes")));
+        let servers = of_api
+            .flat_map(|slice| &slice.endpoints)
+            .flat_map(|endpoint| &endpoint.addresses);
+        let servers: Vec<IpAddr> = servers.filter_map(|text| text.parse().ok()).collect();
+        let is_gone = servers.contains(&address) && servers.iter().any(|at| with(*at).is_some());
+        is_gone.then_some(SilentMachine::ApiServer)
     }
 
     /// Returns the way that the packet should take to its endpoint, a pod of another node, or the reply to its client, if it takes

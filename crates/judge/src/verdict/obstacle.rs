@@ -15,7 +15,10 @@ use kpx_node::node::routes::{PolicyRule, Route};
 use kpx_node::node::tc::Filter;
 use kpx_node::node::xfrm::Policy;
 
-pub use parts::{Arp, DEFAULT_TTL, SameNetworkAs, TunnelState, Wayless, Which, WrongMac};
+pub use parts::{
+    Arp, DEFAULT_TTL, FilterReason, SameNetworkAs, SilentMachine, TunnelState, Wayless, Which,
+    WrongMac,
+};
 
 /// An obstacle: it stops packets or their replies, and is not a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -43,6 +46,8 @@ pub enum Obstacle {
         /// Whether the filter is loose (2): it drops what no route leads back to, and at a link without an address what none by that
         /// link does.
         loose: bool,
+        /// The reason why the packets take that way, if it is known.
+        because: Option<FilterReason>,
     },
     /// The route to a pod of this node leads elsewhere than to the link of its packets.
     RouteBack {
@@ -246,8 +251,8 @@ pub enum Obstacle {
         inside: Option<(IpAddr, u32)>,
         /// The way that packets to the pods of another node should take instead.
         there: Option<Box<WayThere>>,
-        /// The Node that has it, if that is not ready: its kubelet does not report.
-        silent: Option<String>,
+        /// The machine that has it, if it is known.
+        silent: Option<SilentMachine>,
     },
     /// A tunnel's link does not know to which node it is to send the packets for a next hop.
     NoPeer {
@@ -482,6 +487,15 @@ pub enum Obstacle {
         /// The link of the node that has it.
         link: String,
     },
+    /// A machine that is no node has the address of a load balancer.
+    HeldElsewhere {
+        /// The address.
+        address: IpAddr,
+        /// The link by which the machine answers.
+        link: String,
+        /// Its link-layer address.
+        mac: String,
+    },
     /// The same of the address of a pod.
     DuplicateInside {
         /// The address.
@@ -634,6 +648,7 @@ impl Obstacle {
             | Self::ProxyArp { .. }
             | Self::NoGateway { .. }
             | Self::OwnEnd { .. }
+            | Self::HeldElsewhere { .. }
             | Self::OtherMac {
                 inside: Some(_), ..
             }
@@ -698,6 +713,7 @@ impl Obstacle {
                 ..
             }
             | Self::Proxied { .. }
+            | Self::HeldElsewhere { .. }
             | Self::Ended { now: Some(_), .. } => Fate::Misled,
             Self::Taken {
                 end: Some((_, None)),

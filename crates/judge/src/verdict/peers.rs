@@ -322,15 +322,22 @@ impl Judge<'_> {
     }
 
     /// Returns that `address`, of a pod of the Node `peer`, is in none of the ranges of its pods: a route leads to the ranges, but only a
-    /// default route to the address.
+    /// default route to the address. Without podCIDRs, the ranges are those to which routes lead by an address of the Node.
     fn out_of_range(&self, address: SocketAddr, peer: &Peer) -> Option<Odd> {
         let addr = address.ip();
         let peers = self.peers();
         // The address of a client may belong to no pod, and pods in the host's network have the address of a node.
         let is_pod = address.port() != 0 || peers.by_pod.contains_key(&addr);
-        let mut ranges = peer.ranges.clone();
-        ranges.retain(|range| range.family() == Family::of(addr));
         let routes = &self.node.routes().ok()?.all;
+        let by_peer = |route: &&Route| route.gateway.is_some_and(|by| peer.addrs.contains(&by));
+        let mut ranges = if peer.ranges.is_empty() {
+            let led = routes.iter().filter(by_peer);
+            let led = led.filter(|route| route.destination.prefix > 0);
+            led.map(|route| route.destination).collect()
+        } else {
+            peer.ranges.clone()
+        };
+        ranges.retain(|range| range.family() == Family::of(addr));
         let leads_to = |range: &Cidr| routes.iter().any(|route| route.destination == *range);
         let is_odd = is_pod
             && !peers.by_address.contains_key(&addr)

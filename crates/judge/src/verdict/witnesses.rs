@@ -56,7 +56,17 @@ impl Witnesses for Others<'_> {
             let by_node = route.gateway.is_some_and(|by| addrs.contains(&by));
             by_node && route.destination.prefix > 0 && route.destination.contains(pod)
         };
-        all.find(leads_there).map(|route| route.destination)
+        if let Some(route) = all.find(leads_there) {
+            return Some(route.destination);
+        }
+        // The network of the pod's own link.
+        let name = addrs.iter().find_map(|addr| self.node_with(*addr))?;
+        let mut own = self.0.node(name)?.routes().ok()?.all.iter();
+        let is_network = |route: &&Route| {
+            let range = route.destination;
+            route.gateway.is_none() && range.prefix > 0 && !range.is_host() && range.contains(pod)
+        };
+        own.find(is_network).map(|route| route.destination)
     }
 
     fn node_with(&self, address: IpAddr) -> Option<&str> {

@@ -12,7 +12,9 @@ impl Cause {
             Self::NoService {
                 namespace, name, ..
             } => format!("no Service {namespace}/{name}"),
-            Self::Dns { name, .. } => format!("DNS does not resolve {name}"),
+            Self::Dns { name, .. } | Self::NodeResolver { name, .. } => {
+                format!("DNS does not resolve {name}")
+            }
             Self::NoAddress { address, .. } => format!("no Service has {address}"),
             Self::OfNode { at, other, .. } => format!("{at} is of {other}"),
             Self::NoNodePort { port } => format!("no Service has NodePort {port}"),
@@ -116,6 +118,7 @@ impl Cause {
             self,
             Self::NoService { .. }
                 | Self::Dns { .. }
+                | Self::NodeResolver { .. }
                 | Self::NoAddress { .. }
                 | Self::OfNode { .. }
                 | Self::NoNodePort { .. }

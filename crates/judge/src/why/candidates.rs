@@ -7,12 +7,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::endpoints;
 use super::look::Look;
-use crate::check::{self, Fix, bypass_fix, diversion_fix};
+use crate::check::{self, Fix, bypass_fix, diverter_fix};
 use crate::diff::{self, Change, ChangeKind, Delta, Object, RuleNumber};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
-use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
+use crate::trace::{
+    Effect, Entry, Hop, Outcome, Rule as TracedRule, Subsystem, Verdict, mismatch, why,
+};
 use crate::verdict::{
-    Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, Odd, OddWay, REPLY_PORT, is_local,
+    Cell, Diversion, Diverter, Fault, FilterReason, Kind, Missing, Obstacle, Odd, OddWay,
+    REPLY_PORT, is_local,
 };
 use kpx_node::backend::iptables::model::{Chain, Rule};
 use kpx_node::backend::ipvs::model::DUMMY;
@@ -187,7 +190,15 @@ impl Look<'_> {
                 chain: hop.chain.clone(),
                 number: hop.number,
             };
-            let repair = Repair::Pass(place);
+            let is_elsewhere = matches!(hop.effect, Effect::Snat { .. })
+                && TracedRule::of(hop, family)
+                    .masquerading(self.node)
+                    .is_some();
+            let repair = if is_elsewhere {
+                Repair::Masquerade(place)
+            } else {
+                Repair::Pass(place)
+            };
             if found.iter().all(|candidate| candidate.repairs[0] != repair) {
                 found.push(Candidate {
                     what: match left {
@@ -346,7 +357,7 @@ impl Look<'_> {
             matches!(
                 fault,
                 Fault::OtherLink { .. } | Fault::DirectReply { .. } | Fault::SharedSource { .. }
-            )
+            ) || is_unmasqueraded(fault)
         }) {
             edits.push(Edit::ClusterCidr);
         }
@@ -609,7 +620,7 @@ impl Look<'_> {
                     repairs: vec![Repair::AddPolicyRule(Box::new(rule))],
                 });
             }
-            let fix = diversion_fix(of.by.removal(), of.by.daemon());
+            let fix = diverter_fix(self.node, &of);
             found.push(Candidate {
                 what: What::Route(of.words, of.end, fix),
                 repairs: vec![match of.by {
@@ -685,4 +696,20 @@ fn tracked(cell: &Cell, faults: &[&Fault]) -> Option<Candidate> {
 /// Returns whether a Local policy may cause the fault: an obstacle at the end on this node is there with any policy.
 const fn may_be_of_policy(fault: &Fault) -> bool {
     !matches!(fault, Fault::Obstacle(_))
+}
+
+/// Returns whether a reverse path filter drops replies that would come in elsewhere if kube-proxy masqueraded the packets.
+fn is_unmasqueraded(fault: &Fault) -> bool {
+    matches!(fault, Fault::Obstacle(what) if is_of_range(what))
+}
+
+/// Returns whether `what` is a reverse path filter that drops replies as kube-proxy's range of pods has an address of the node.
+pub(super) const fn is_of_range(what: &Obstacle) -> bool {
+    matches!(
+        what,
+        Obstacle::ReversePath {
+            because: Some(FilterReason::InPodRange { .. }),
+            ..
+        }
+    )
 }

@@ -47,6 +47,18 @@ pub enum Cause {
         /// Its answer.
         result: String,
     },
+    /// The client asks the resolver of its node, which does not know names of the cluster.
+    NodeResolver {
+        /// The name that does not resolve.
+        name: String,
+        /// The pod, as `NAMESPACE/NAME`.
+        pod: String,
+        /// Whether the pod uses the network of the node; otherwise its dnsPolicy is `Default`.
+        host_network: bool,
+        /// The controller of the pod, as `kubectl` takes it.
+        #[serde(skip)]
+        workload: Option<String>,
+    },
     /// No Service and no endpoint has the address.
     NoAddress {
         /// The address.
@@ -496,6 +508,7 @@ impl Cause {
         match self {
             Self::NoService { .. }
             | Self::Dns { .. }
+            | Self::NodeResolver { .. }
             | Self::NoAddress { .. }
             | Self::OfNode { .. }
             | Self::NoNodePort { .. } => 0,

@@ -50,6 +50,31 @@ impl Cause {
                 "Find out why cluster DNS does not answer.",
                 &["why", &server.to_string()],
             ),
+            Self::NodeResolver {
+                pod,
+                host_network,
+                workload,
+                ..
+            } => {
+                let policy = if *host_network {
+                    "ClusterFirstWithHostNet"
+                } else {
+                    "ClusterFirst"
+                };
+                let text = format!("Set dnsPolicy: {policy} in the template of the pod.");
+                let namespace = pod
+                    .split_once('/')
+                    .map_or("default", |(namespace, _)| namespace);
+                Some(match workload {
+                    Some(workload) => Fix::kubectl(
+                        text,
+                        format!(
+                            "kubectl -n {namespace} patch {workload} -p '{{\"spec\":{{\"template\":{{\"spec\":{{\"dnsPolicy\":\"{policy}\"}}}}}}}}'"
+                        ),
+                    ),
+                    None => Fix::said(text),
+                })
+            }
             Self::NoAddress { .. } | Self::NoNodePort { .. } => with(
                 "Use the address of an existing Service.",
                 "kubectl get services -A -o wide".to_owned(),

@@ -134,6 +134,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::NoBridge { .. }
         | Obstacle::Beside { .. }
         | Obstacle::Duplicate { .. }
+        | Obstacle::HeldElsewhere { .. }
         | Obstacle::DuplicateInside { .. }
         | Obstacle::ProxyArp { no_route: true, .. }
         | Obstacle::Wayless {

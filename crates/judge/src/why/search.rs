@@ -3,7 +3,7 @@
 //! An object whose repair changes nothing is no cause, however broken it looks.
 
 use super::Path;
-use super::candidates::{Candidate, What, failing};
+use super::candidates::{Candidate, What, failing, is_of_range};
 use super::look::Look;
 use crate::repair::{self, Edit, Repair};
 use crate::trace::Effect;
@@ -74,7 +74,7 @@ impl Look<'_> {
             }
         }
         if !singles.is_empty() {
-            return distinct(singles, is_rightly_named);
+            return distinct(self.without_other_marks(singles), is_rightly_named);
         }
         if all.len() <= MOST_IN_PAIRS {
             let pairs = (0..all.len()).flat_map(|a| (a + 1..all.len()).map(move |b| (a, b)));
@@ -98,6 +98,27 @@ impl Look<'_> {
             .map(|jump| vec![jump])
             .find(|set| works(set));
         helpful.into_iter().collect()
+    }
+
+    /// Returns `sets` without rules that set other marks, if a rule among them clears kube-proxy's mark: the others only have it matched.
+    fn without_other_marks(&self, mut sets: Sets) -> Sets {
+        let mode = self.node.configured_mode().ok();
+        let desired = mode.and_then(|mode| self.node.desired(mode).ok());
+        let bit = desired.map_or(0, |desired| desired.mark);
+        let marks = |set: &Vec<Candidate>, is_it: &dyn Fn(u32, u32) -> bool| {
+            set.iter().all(|candidate| match &candidate.what {
+                What::Foreign(hop) => match hop.effect {
+                    Effect::Mark { from, to } => is_it(from, to),
+                    _ => false,
+                },
+                _ => false,
+            })
+        };
+        let clears = |from: u32, to: u32| from & bit != 0 && to & bit == 0;
+        if sets.iter().any(|set| marks(set, &clears)) {
+            sets.retain(|set| marks(set, &clears) || !marks(set, &|_, _| true));
+        }
+        sets
     }
 
     /// Returns `all` with the candidates that a packet meets after these repairs, if the connections of `cell` work
@@ -266,6 +287,14 @@ const fn is_edit(candidate: &Candidate) -> bool {
     matches!(candidate.what, What::Edit(_))
 }
 
+/// Returns whether `candidate` is an obstacle that is there because of kube-proxy's configuration.
+const fn is_consequence(candidate: &Candidate) -> bool {
+    match &candidate.what {
+        What::Obstacle(what) => is_of_range(what),
+        _ => false,
+    }
+}
+
 /// Returns whether `candidate` is a rule of other software that changes nothing: it accepts packets, or returns them.
 const fn is_pass(candidate: &Candidate) -> bool {
     match &candidate.what {
@@ -282,6 +311,11 @@ fn distinct(mut sets: Sets, are_its: bool) -> Sets {
     let is_bystander = |set: &Vec<Candidate>| set.iter().all(is_pass);
     if !sets.iter().all(is_bystander) {
         sets.retain(|set| !is_bystander(set));
+    }
+    // A filter that the right range of pods makes harmless is its consequence.
+    let is_of_pods = |candidate: &Candidate| candidate.what == What::Edit(Edit::ClusterCidr);
+    if sets.iter().any(|set| set.iter().all(is_of_pods)) {
+        sets.retain(|set| !set.iter().all(is_consequence));
     }
     let is_rules = |set: &[Candidate]| set.iter().all(|set| set.what == What::Rules);
     if are_its && sets.iter().any(|set| is_rules(set)) {

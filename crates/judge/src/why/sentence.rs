@@ -37,6 +37,7 @@ impl Cause {
             self,
             Self::NoService { .. }
                 | Self::Dns { .. }
+                | Self::NodeResolver { .. }
                 | Self::NoAddress { .. }
                 | Self::OfNode { .. }
                 | Self::NoNodePort { .. }
@@ -95,6 +96,22 @@ impl Cause {
                 "{subject} cannot be reached by its name: cluster DNS at {server}, asked from {node}, does not resolve \
                  {name} ({result})"
             ),
+            Self::NodeResolver {
+                name,
+                pod,
+                host_network,
+                ..
+            } => {
+                let why = if *host_network {
+                    "hostNetwork with dnsPolicy ClusterFirst"
+                } else {
+                    "dnsPolicy Default"
+                };
+                format!(
+                    "{subject} cannot be reached by its name from pod {pod}: it asks the resolver of its node ({why}), which does not \
+                     resolve {name}"
+                )
+            }
             Self::NoAddress { address, port } => {
                 let at = port.map_or(address.to_string(), |port| {
                     SocketAddr::new(*address, port).to_string()

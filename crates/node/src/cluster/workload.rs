@@ -86,6 +86,16 @@ impl Pod {
         })
     }
 
+    /// Returns whether it asks the resolver of the node, which does not know names of the cluster; `None` if its settings decide.
+    pub fn asks_node_resolver(&self) -> Option<bool> {
+        match &*self.spec.dns_policy {
+            "Default" => Some(true),
+            "ClusterFirst" => Some(self.spec.host_network),
+            "ClusterFirstWithHostNet" => Some(false),
+            _ => None,
+        }
+    }
+
     /// Returns its workload; `None` if it has no controller, or none is shown.
     pub fn workload(&self) -> Option<Workload> {
         let owner = self.metadata.owners.iter().find(|owner| owner.controller)?;
@@ -128,6 +138,9 @@ pub struct PodSpec {
     pub node_name: Option<String>,
     /// Whether the pod uses the node's network namespace.
     pub host_network: bool,
+    /// `ClusterFirst` (the default), `ClusterFirstWithHostNet`, `Default` or `None`; empty if unknown.
+    #[serde(deserialize_with = "null_is_default")]
+    pub dns_policy: String,
     /// Labels that the node must have.
     #[serde(deserialize_with = "null_is_default")]
     pub node_selector: Labels,

@@ -7,9 +7,9 @@ use super::way::{bypass_fix, diversion_fix, home_fix, tunnel_address_fix, way_th
 use crate::check::{Advice, Fix, Line};
 use crate::trace::Subsystem;
 use crate::verdict::{
-    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS,
-    SameNetworkAs, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
-    is_of_vpn, sysctl_of,
+    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, FilterReason, LinkState, Obstacle, PORT_RANGE,
+    RESERVED_PORTS, SameNetworkAs, SilentMachine, Stranger, TunnelState, Wayless, WrongMac,
+    accept_ra_of, disable_ipv6_of, is_of_vpn, sysctl_of,
 };
 use kpx_node::backend::chain_owner::docker_network;
 use kpx_node::backend::ipvs::model::DUMMY;
@@ -80,6 +80,21 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 "ip route get {source}; sysctl net.ipv4.conf.all.rp_filter {}",
                 sysctl_of(link, "rp_filter")
             ),
+        ),
+        Obstacle::ReversePath {
+            because: Some(FilterReason::InPodRange { .. }),
+            ..
+        } => Fix::kubectl(
+            "Set clusterCIDR to the range of the pods in kube-proxy's configuration, then restart kube-proxy.",
+            "kubectl -n kube-system edit configmap kube-proxy",
+        ),
+        Obstacle::ReversePath {
+            because: Some(FilterReason::VpcCni),
+            ..
+        } => Fix::kubectl(
+            "Let aws-node support NodePorts: it sets rp_filter of the primary interface to 2, and leads replies back by it with a \
+             connection mark. If the variable is true already, restart aws-node.",
+            "kubectl -n kube-system set env daemonset aws-node AWS_VPC_CNI_NODE_PORT_SUPPORT=true",
         ),
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
         Obstacle::Proxied {
@@ -419,7 +434,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "The program hangs, or is too slow for its clients: look at its log, and restart the pod.",
         ),
         Obstacle::Unanswered {
-            silent: Some(node),
+            silent: Some(SilentMachine::ApiServer),
+            there: None,
+            ..
+        } => Fix::kubectl(
+            "Each API server renews its own address in this Service, and the others remove one that is not renewed, unless their \
+             --endpoint-reconciler-type is master-count: then lower --apiserver-count. If the lease of a server is renewed that should be \
+             gone, it still runs and announces this address (--advertise-address).",
+            "kubectl -n kube-system get leases -l apiserver.kubernetes.io/identity=kube-apiserver",
+        ),
+        Obstacle::Unanswered {
+            silent: Some(SilentMachine::Node(node)),
             there: None,
             ..
         } => Fix::kubectl(
@@ -592,6 +617,11 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Duplicate { address, link } => Fix::on_node(
             "Find the other machine with the address, and give it another one; then set the address here again.",
             format!("ip -6 addr del {address} dev {link} && ip -6 addr add {address} dev {link}"),
+        ),
+        Obstacle::HeldElsewhere { address, link, .. } => Fix::on_node(
+            "Give the other machine another address, or take this one from the pool of the load balancers; no DHCP server may have it. \
+             The command shows every machine that answers.",
+            format!("arping -c 3 -I {link} {address}"),
         ),
         Obstacle::DuplicateInside { pod, .. } => {
             let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));

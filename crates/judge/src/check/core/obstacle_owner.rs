@@ -1,6 +1,6 @@
 //! Who sets what keeps packets from their way.
 
-use crate::verdict::{Arp, Obstacle, Wayless};
+use crate::verdict::{Arp, Obstacle, SilentMachine, Wayless};
 
 /// Returns who sets `what`.
 pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
@@ -67,8 +67,13 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
         Obstacle::Unanswered {
-            silent: Some(_), ..
+            silent: Some(SilentMachine::Node(_)),
+            ..
         } => "the machine of the Node",
+        Obstacle::Unanswered {
+            silent: Some(SilentMachine::ApiServer),
+            ..
+        } => "the API servers",
         Obstacle::Unanswered { inside: None, .. } => "the machine or pod with the address",
         Obstacle::Link { inside: None, .. }
         | Obstacle::NoPeer { agent: None, .. }
@@ -115,6 +120,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             inside: Some(_), ..
         } => "the pod",
         Obstacle::BlockedByCloud { cloud, .. } => cloud,
+        Obstacle::HeldElsewhere { .. } => "the other machine",
         Obstacle::NoSourcePort { .. } => "connection tracking of the node",
         Obstacle::Further { .. } => "rules and routes of the node",
     }

@@ -123,6 +123,10 @@ const RPFILTER_OFF: &str = "sed -i 's/^IPv6_rpfilter=.*/IPv6_rpfilter=no/' /etc/
 const OF_LIST: &str = "The rule drops what an earlier rule of its chain does not accept by its set: add the cluster's addresses and ports to the \
     set, also in the configuration that fills it. Its elements:";
 
+/// The fix for a rule that gives packets a source that is no address of the node.
+const OWN_SOURCE: &str = "The node does not have the address, so replies do not come back to it: let the rule use the node's own, here and in the \
+    configuration that creates it. If the address moves between nodes, load the rule only where the address is.";
+
 /// The software whose rules may stop packets, and where each is configured.
 const OWNERS: &[Owner] = &[
     Owner {
@@ -422,6 +426,9 @@ fn source_fix(by: &By) -> Option<Fix> {
     let who = match by.maker {
         _ if !by.rule.replaces_source() || by.agent == Some(Agent::Gone) => return None,
         Maker::Other(ADMINISTRATOR) | Maker::Unknown => {
+            if let Some(command) = &by.masquerading {
+                return Some(Fix::on_node(OWN_SOURCE, command.clone()));
+            }
             let command = by.excepting.as_ref()?;
             let command = by
                 .passes

@@ -3,8 +3,11 @@
 use std::net::IpAddr;
 
 use crate::check::Fix;
-use crate::verdict::{Home, Odd, OddWay};
+use crate::trace::route::is_rejecting;
+use crate::verdict::{Diversion, Diverter, Home, Odd, OddWay};
+use kpx_node::cluster::{Pod, Service, TargetRef};
 use kpx_node::net::Cidr;
+use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::PolicyRule;
 
 /// The fix if two Nodes have the same range of pods.
@@ -131,8 +134,96 @@ pub fn route_fix(to: IpAddr) -> Fix {
     )
 }
 
+/// Returns the fix of a diversion on `node`.
+pub fn diverter_fix(node: &NodeSnapshot<'_>, of: &Diversion) -> Fix {
+    bird_fix(node, of).unwrap_or_else(|| diversion_fix(of.by.removal(), of.by.daemon()))
+}
+
+/// Returns the fix of a blackhole route of BIRD, by what it covers: addresses of Services that Calico announces, or the block of addresses
+/// of this node's own pods. `None` if it is neither.
+fn bird_fix(node: &NodeSnapshot<'_>, of: &Diversion) -> Option<Fix> {
+    let Diverter::Route(route) = &of.by else {
+        return None;
+    };
+    if route.daemon() != Some("bird") || !is_rejecting(route) {
+        return None;
+    }
+    let end = of.end.ip();
+    let mut services = node.services().ok()?.iter();
+    if let Some(field) = services.find_map(|service| announced_by(service, end)) {
+        let instead = if field == "serviceClusterIPs" {
+            "remove the range there, as routers do not need cluster IPs to reach a Service"
+        } else {
+            "let them use the Service's cluster IP"
+        };
+        return Some(Fix::kubectl(
+            format!(
+                "Calico announces this range of Service addresses ({field} of its BGPConfiguration), and BIRD makes the route for it again when \
+                 it is deleted. Clients on the node itself meet the route before kube-proxy's rules: {instead}. Without Calico, change \
+                 bird.conf."
+            ),
+            "kubectl get bgpconfigurations.crd.projectcalico.org -o yaml",
+        ));
+    }
+    let own = node.name().ok()?;
+    let pods = node.pods().ok()?.iter();
+    let own_pods: Vec<&Pod> = pods
+        .filter(|pod| pod.spec.node_name.as_ref() == Some(&own) && !pod.spec.host_network)
+        .collect();
+    let in_block = |pod: &&Pod| pod.addresses().any(|at| route.destination.contains(at));
+    if !own_pods.iter().any(|pod| in_block(pod)) {
+        return None;
+    }
+    let is_right = "The route is right: it covers the block of addresses of this node's pods.";
+    if let Some(pod) = own_pods.iter().find(|pod| pod.has_ip(end)) {
+        let (namespace, name) = (&pod.metadata.namespace, &pod.metadata.name);
+        return Some(Fix::kubectl(
+            format!(
+                "{is_right} The more specific route to pod {namespace}/{name} is missing: delete the pod, so that Calico sets up the next \
+                 one."
+            ),
+            format!("kubectl -n {namespace} delete pod {name}"),
+        ));
+    }
+    let mut endpoints = node
+        .slices()
+        .ok()?
+        .iter()
+        .flat_map(|slice| &slice.endpoints);
+    let is_it = |text: &String| text.parse() == Ok(end);
+    let endpoint = endpoints.find(|endpoint| endpoint.addresses.iter().any(is_it))?;
+    let there = endpoint.node_name.as_ref()?;
+    let TargetRef {
+        namespace, name, ..
+    } = endpoint.target_ref.as_ref()?;
+    Some(Fix::kubectl(
+        format!(
+            "{is_right} Pod {namespace}/{name} on {there} has borrowed an address of that block, as no block was free for {there}, and no \
+             more specific route leads to it. Add an IP pool, or one with smaller blocks, and delete the pod; with strictAffinity in \
+             Calico's IPAMConfig, Nodes do not borrow."
+        ),
+        format!("kubectl -n {namespace} delete pod {name}"),
+    ))
+}
+
+/// Returns the field of Calico's `BGPConfiguration` that announces `address`, if it is one of `service`.
+fn announced_by(service: &Service, address: IpAddr) -> Option<&'static str> {
+    let is_it = |text: &str| text.parse() == Ok(address);
+    let mut ingress = service.status.load_balancer.ingress.iter();
+    if service.spec.cluster_ips.iter().any(|text| is_it(text)) {
+        Some("serviceClusterIPs")
+    } else if ingress.any(|at| at.ip.as_deref().is_some_and(is_it)) {
+        Some("serviceLoadBalancerIPs")
+    } else {
+        let mut external = service.spec.external_ips.iter();
+        external
+            .any(|text| is_it(text))
+            .then_some("serviceExternalIPs")
+    }
+}
+
 /// Returns the fix of a route or routing policy rule that diverts packets, which the command `removal` removes; `daemon` makes it again.
-pub fn diversion_fix(removal: String, daemon: Option<&str>) -> Fix {
+pub(super) fn diversion_fix(removal: String, daemon: Option<&str>) -> Fix {
     match daemon {
         None => Fix::on_node(
             "Remove the route or rule, also where it is configured, if nothing else on the node needs it.",

@@ -244,7 +244,8 @@ fn another(facts: &Facts<'_>, name: &str, setting: Proof) -> Option<Finding> {
     let message = format!(
         "kube-proxy uses the name of another Node, {name}: the endpoints there count as local, and those on {own} do not"
     );
-    let finding = Finding::new(Severity::Error, Subject::Node { name: Some(own) }, message);
+    let finding = Finding::new(Severity::Error, Subject::Node { name: Some(own) }, message)
+        .services(of_local_endpoints(facts));
     Some(finding.evidence([setting, Proof::Note(why)]).fix(
         "Remove hostnameOverride from the configuration that nodes share, give each kube-proxy the name of its own Node \
          (--hostname-override from the pod's spec.nodeName), and restart kube-proxy.",

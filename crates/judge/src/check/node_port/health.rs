@@ -9,6 +9,7 @@ use crate::check::{
     When,
 };
 use crate::trace::{Entry, Flow, Outcome, Verdict as End, mismatch};
+use crate::verdict::announces_from_nodes;
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
@@ -19,12 +20,13 @@ pub(super) const CHECKS: &[Check] = &[Check {
     name: "health-check-ports",
     severity: Severity::Error,
     when: When::Now,
-    title: "Health checks on every healthCheckNodePort reach kube-proxy",
+    title: "Health checks of load balancers reach kube-proxy",
     symptom: "The load balancer considers every node dead, or sends traffic to nodes without endpoints.",
     why: "For a Service with externalTrafficPolicy Local, kube-proxy listens on healthCheckNodePort and reports \
               to the load balancer whether the node has endpoints. Without the listener the node gets no traffic. A rule \
               that takes the packets before the listener has the same effect: that of a NodePort with the same number, \
-              or of a firewall.",
+              or of a firewall. For externalTrafficPolicy Cluster, load balancers of clouds ask for /healthz at the \
+              port of healthzBindAddress, 10256 by default.",
     verify: "kube-proxy must listen on the port, and a packet from outside must reach it.",
     commands: &[
         Example::on_node("ss -lntp | grep PORT").with(&["PORT"]),
@@ -39,10 +41,16 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#97225",
         "kubernetes/kubernetes#117621",
         "kubernetes/kubernetes#63617: the port is also a NodePort",
+        "kubernetes/enhancements#3458: port 10256 for externalTrafficPolicy Cluster",
     ],
-    needs: &[SOCKETS, PATH],
+    needs: &[
+        SOCKETS,
+        PATH,
+        &[Item::ProxyConfig, Item::Pods, Item::DaemonSets],
+    ],
     caused_by: &[
         Because::Loss("KM01"),
+        Because::Services("KP11"),
         Because::Node("AP13"),
         Because::Absence("KP02"),
         Because::Absence("KP05"),
@@ -51,52 +59,56 @@ pub(super) const CHECKS: &[Check] = &[Check {
 }];
 
 fn health_checks(facts: &Facts<'_>) -> Verdict {
-    let wanted: Vec<_> = facts
-        .node
-        .services()?
-        .iter()
-        .filter(|service| {
-            let labels = &service.metadata.labels;
-            service.spec.kind == "LoadBalancer"
-                && service.spec.external_traffic_policy.as_deref() == Some("Local")
-                && !labels.contains_key("service.kubernetes.io/service-proxy-name")
-                && !labels.contains_key("service.kubernetes.io/headless")
-        })
+    let balanced = facts.node.services()?.iter().filter(|service| {
+        let labels = &service.metadata.labels;
+        service.spec.kind == "LoadBalancer"
+            && !labels.contains_key("service.kubernetes.io/service-proxy-name")
+            && !labels.contains_key("service.kubernetes.io/headless")
+    });
+    let (local, cluster): (Vec<_>, Vec<_>) = balanced
+        .partition(|service| service.spec.external_traffic_policy.as_deref() == Some("Local"));
+    let wanted: Vec<_> = local
+        .into_iter()
         .filter_map(|service| Some((service, service.spec.health_check_node_port?)))
         .filter(|(_, port)| *port != 0)
         .collect();
-    if wanted.is_empty() {
+    let is_asked = |service: &&Service| asks_kube_proxy(facts, service);
+    let cluster: Vec<_> = cluster.into_iter().filter(is_asked).collect();
+    if wanted.is_empty() && cluster.is_empty() {
         return Err(Gap::NotApplicable(
-            "no Service has a healthCheckNodePort".to_owned(),
+            "no load balancer asks for the health of this node".to_owned(),
         ));
     }
     let mut findings = Collector::default();
     let paths = Family::BOTH.map(|family| {
-        let is_used = |(service, _): &(&Service, u16)| has_family(service, family);
-        wanted.iter().any(is_used).then(|| {
+        let mut all = wanted.iter().map(|(service, _)| service).chain(&cluster);
+        all.any(|service| has_family(service, family)).then(|| {
             let paths = Paths::of(facts, family);
             paths.note_unread(facts, &mut findings);
             (family, paths)
         })
     });
     let sockets = findings.read(facts.node.sockets());
-    for (service, number) in wanted {
+    let listeners = |number: u16| -> Vec<&Socket> {
         let listeners = sockets.iter().flat_map(|sockets| &sockets.listening);
-        let listeners: Vec<_> = listeners
+        listeners
             .filter(|s| s.proto == Proto::Tcp && s.local.port() == number)
-            .collect();
-        let mut taken = None;
-        for (family, paths) in paths.iter().flatten() {
-            if has_family(service, *family) {
-                let port = HealthPort {
-                    service,
-                    number,
-                    listeners: &listeners,
-                };
-                taken = taken.or(port.taken(facts, &mut findings, *family, paths));
-            }
-        }
-        match taken {
+            .collect()
+    };
+    let taken = |port: &HealthPort<'_>, findings: &mut Collector| {
+        let of = paths.iter().flatten();
+        let mut of = of.filter(|(family, _)| port.services.iter().any(|s| has_family(s, *family)));
+        of.find_map(|(family, paths)| port.taken(facts, findings, *family, paths))
+    };
+    for (service, number) in wanted {
+        let listeners = listeners(number);
+        let port = HealthPort {
+            services: &[service],
+            number,
+            listeners: &listeners,
+            is_shared: false,
+        };
+        match taken(&port, &mut findings) {
             Some(finding) => findings.push(finding),
             None => {
                 findings.add(if sockets.is_some() {
@@ -107,7 +119,33 @@ fn health_checks(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
+    if !cluster.is_empty()
+        && let Some(config) = findings.read(facts.node.proxy_config())
+        && let Some(bind) = config.healthz_bind()
+    {
+        let listeners = listeners(bind.port());
+        let port = HealthPort {
+            services: &cluster,
+            number: bind.port(),
+            listeners: &listeners,
+            is_shared: true,
+        };
+        if !bind.ip().is_loopback()
+            && let Some(finding) = taken(&port, &mut findings)
+        {
+            findings.push(finding);
+        }
+    }
     findings.verdict()
+}
+
+/// Returns whether the load balancer of `service`, with externalTrafficPolicy Cluster, is a machine outside of the cluster that may ask for
+/// the health of kube-proxy: its annotations name no other port for health checks.
+fn asks_kube_proxy(facts: &Facts<'_>, service: &Service) -> bool {
+    let is_other = |key: &str| key.contains("health") && key.contains("port");
+    !service.status.load_balancer.ingress.is_empty()
+        && !service.metadata.annotations.keys().any(|key| is_other(key))
+        && announces_from_nodes(facts.node) == Some(false)
 }
 
 /// Returns whether a Service has an address of `family`.
@@ -151,11 +189,14 @@ fn listener(facts: &Facts<'_>, service: &Service, number: u16, here: &[&Socket])
     ])
 }
 
-/// A healthCheckNodePort.
+/// A port for health checks of load balancers.
 struct HealthPort<'a> {
-    service: &'a Service,
+    /// The Services of which load balancers ask; never empty.
+    services: &'a [&'a Service],
     number: u16,
     listeners: &'a [&'a Socket],
+    /// Whether it is the port at which kube-proxy tells its own health.
+    is_shared: bool,
 }
 
 impl HealthPort<'_> {
@@ -190,7 +231,7 @@ impl HealthPort<'_> {
             let is_fine = |end: &Outcome| end.verdict == End::Local;
             let ends = paths.astray(findings, &packet, is_fine);
             // Most load balancers are near: a firewall may admit them.
-            let near = neighbours(facts, family);
+            let near = probers(facts, family);
             let is_stopped = |source| {
                 let source = Some(source);
                 let of = paths.astray(
@@ -204,8 +245,11 @@ impl HealthPort<'_> {
                 of.iter().any(is_stop)
             };
             let is_sure = !near.is_empty() && near.into_iter().all(is_stopped);
+            let told = ends.first();
+            // Load balancers of Services with externalTrafficPolicy Cluster may ask at another port.
+            let told = told.filter(|_| is_sure || !self.is_shared);
             let finding = |end| self.finding(facts, family, to, end, is_sure);
-            found = found.or_else(|| ends.first().map(finding));
+            found = found.or_else(|| told.map(finding));
         }
         found
     }
@@ -220,11 +264,16 @@ impl HealthPort<'_> {
         is_sure: bool,
     ) -> Finding {
         let about = Subject::HealthCheckPort {
-            service: self.service.into(),
+            service: self.services[0].into(),
             number: self.number,
         };
         let seen = Proof::Note(format!("a packet from outside to {to}: {}", ended(end)));
         let seen = [seen].into_iter().chain(deciding(family, end));
+        let services = || {
+            self.services
+                .iter()
+                .map(|service| ServiceRef::from(*service))
+        };
         if let Some(other) = facts.owners().node_port(self.number, Proto::Tcp) {
             let message =
                 "health checks reach another Service, whose NodePort is the healthCheckNodePort";
@@ -237,7 +286,7 @@ impl HealthPort<'_> {
         }
         // A firewall may close the node to clients outside that are not load balancers.
         let is_stopped = is_stop(end);
-        let is_closed = is_stopped && !is_of_port(end);
+        let is_closed = is_stopped && (self.is_shared || !is_of_port(end));
         let text = if is_stopped {
             "Change the rule in the configuration of its software, so that load balancers' packets reach the port."
         } else {
@@ -263,6 +312,7 @@ impl HealthPort<'_> {
             (Severity::Error, message)
         };
         Finding::new(severity, about, message)
+            .services(services())
             .evidence(seen)
             .fix(text)
     }
@@ -273,8 +323,24 @@ const fn is_stop(end: &Outcome) -> bool {
     matches!(end.verdict, End::Drop | End::Reject)
 }
 
-/// Returns addresses of `family` outside of this node from which a load balancer may ask: the addresses of other nodes.
-fn neighbours(facts: &Facts<'_>, family: Family) -> Vec<IpAddr> {
+/// Beginnings of the providerID of nodes in clouds, and the addresses from which their load balancers ask.
+const PROBERS: &[(&str, &[[u8; 4]])] = &[
+    ("azure:", &[[168, 63, 129, 16]]),
+    ("gce:", &[[35, 191, 0, 1], [130, 211, 0, 1]]),
+];
+
+/// Returns addresses of `family` outside of this node from which a load balancer may ask: those of its cloud, or of other nodes.
+fn probers(facts: &Facts<'_>, family: Family) -> Vec<IpAddr> {
+    let this = facts.this_node().ok();
+    let id = this.and_then(|node| node.spec.provider_id.as_deref());
+    let of_cloud = PROBERS
+        .iter()
+        .find(|(scheme, _)| id.is_some_and(|id| id.starts_with(scheme)));
+    if family == Family::V4
+        && let Some((_, addresses)) = of_cloud
+    {
+        return addresses.iter().copied().map(IpAddr::from).collect();
+    }
     let own = own_address(facts, family).ok();
     let nodes = facts.node.nodes().map_or(&[][..], Vec::as_slice).iter();
     let nodes = nodes.flat_map(|node| &node.status.addresses);

@@ -8,14 +8,14 @@ use std::net::{IpAddr, SocketAddr};
 use crate::check::core::{PATH, proof_of, setting, some_services, sysctl_proof};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
-    Verdict, When, bypass_fix, diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix,
+    Verdict, When, bypass_fix, diverter_fix, home_fix, obstacle_fix, obstacle_owner, route_fix,
     rule_fix, way_there_fix,
 };
 use crate::trace::{self, Hop, Rule, Subsystem, why};
 use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of, disable_ipv6_of};
 use crate::verdict::{
-    Barrier, Brief, Client, Diverter, Fate, Fault, Judge, Missing, Obstacle, Odd, PORT_RANGE,
-    RESERVED_PORTS, Surveyed, WayThere, Ways, Which, sysctl_of,
+    Barrier, Brief, Client, Diverter, Fate, Fault, FilterReason, Judge, Missing, Obstacle, Odd,
+    PORT_RANGE, RESERVED_PORTS, Surveyed, WayThere, Ways, Which, sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
@@ -48,6 +48,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     caused_by: &[
         Because::Same("IR16"),
         Because::In("SY01"),
+        Because::In("KP10"),
         Because::Same("AP13"),
     ],
     run: obstacles,
@@ -406,8 +407,14 @@ impl Look<'_, '_> {
             .and_then(|key| Some(sysctl_proof(key, setting(self.facts, key).ok()?)));
         let owner = Proof::Note(format!("owner: {}", obstacle_owner(what)));
         // The sysctl of the node sets forwarding of every link.
-        let within = matches!(what, Obstacle::LinkForwarding { .. })
-            .then(|| Subject::sysctl("net.ipv4.ip_forward"));
+        let within = match what {
+            Obstacle::LinkForwarding { .. } => Some(Subject::sysctl("net.ipv4.ip_forward")),
+            Obstacle::ReversePath {
+                because: Some(FilterReason::InPodRange { range, .. }),
+                ..
+            } => Some(Subject::Prefix { prefix: *range }),
+            _ => None,
+        };
         // The message names the sysctl.
         let name = match what {
             Obstacle::LinkForwarding { link } | Obstacle::ReversePath { link, .. } => {
@@ -467,7 +474,7 @@ impl Look<'_, '_> {
             evidence: vec![seen],
             fix: match bypass {
                 Some(rule) => bypass_fix(&rule),
-                None => diversion_fix(of.by.removal(), of.by.daemon()),
+                None => diverter_fix(self.facts.node, &of),
             },
             within: None,
         })
@@ -502,7 +509,7 @@ impl Look<'_, '_> {
                 name: None,
                 message: fault.to_string(),
                 evidence: Vec::new(),
-                fix: diversion_fix(of.by.removal(), of.by.daemon()),
+                fix: diverter_fix(self.facts.node, &of),
                 within: None,
             });
         }
@@ -672,6 +679,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Ended { at, .. }
         | Obstacle::AddressGone { at, .. } => Subject::from(at.ip()),
         Obstacle::Duplicate { address, .. } => Subject::from(address.addr),
+        Obstacle::HeldElsewhere { address, .. } => Subject::from(*address),
         Obstacle::Ttl { pod: None, .. } => Subject::sysctl(DEFAULT_TTL),
         Obstacle::Ttl {
             pod: Some((pod, _)),

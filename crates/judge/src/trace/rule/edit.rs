@@ -338,6 +338,31 @@ impl Rule {
         words.any(|word| matches!(word, "MASQUERADE" | "SNAT" | "masquerade" | "snat"))
     }
 
+    /// Returns the command that makes it use the address of the link by which packets leave, if it replaces their source by an address
+    /// that the node does not have.
+    pub fn masquerading(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+        let words: Vec<&str> = self.rule.split(' ').collect();
+        let at = words
+            .iter()
+            .position(|word| matches!(*word, "SNAT" | "snat"))?;
+        let address: IpAddr = words[at..].iter().find_map(|word| word.parse().ok())?;
+        let own = &node.addresses().ok()?.all;
+        if self.number == 0
+            || self.is_of_input(node)
+            || own.iter().any(|own| own.addr.addr == address)
+        {
+            return None;
+        }
+        let (table, chain, asked) = (&self.table, &self.chain, words[..at].join(" "));
+        Some(if self.is_nft() {
+            let handle = self.native(node)?.handle?;
+            format!("nft 'replace rule {table} {chain} handle {handle} {asked} masquerade'")
+        } else {
+            let (program, number) = (self.program(node), self.number);
+            format!("{program} -t {table} -R {chain} {number} {asked} MASQUERADE")
+        })
+    }
+
     /// Returns the command that leaves packets to [pods](PODS) out of it, if it replaces the source of packets and asks for no destination.
     pub fn excepting(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         self.number

@@ -126,6 +126,29 @@ pub enum WrongMac {
     Sent,
 }
 
+/// The reason why packets that a reverse path filter drops take their way.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum FilterReason {
+    /// Replies come to this address of the node, as kube-proxy does not masquerade its connections: its range of pods has the address.
+    InPodRange {
+        /// `clusterCIDR` of kube-proxy.
+        range: Cidr,
+        /// The node's address.
+        address: IpAddr,
+    },
+    /// The pod has a rule of the AWS VPC CNI for the table of its own interface.
+    VpcCni,
+}
+
+/// A machine that does not answer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum SilentMachine {
+    /// That of a Node that is not ready: its kubelet does not report.
+    Node(String),
+    /// That of an API server, on none of the Nodes, although others are on Nodes.
+    ApiServer,
+}
+
 /// Who has the network of a link, too.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SameNetworkAs {

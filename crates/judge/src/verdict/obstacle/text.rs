@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    DEFAULT_TTL, Obstacle, SameNetworkAs, TunnelState, WayThere, Wayless, Which, WrongMac,
-    accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
+    DEFAULT_TTL, FilterReason, Obstacle, SameNetworkAs, SilentMachine, TunnelState, WayThere,
+    Wayless, Which, WrongMac, accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
 };
 use crate::trace::mismatch::listed;
 use crate::verdict::local_ports::{MASQUERADED_PORTS, PORT_RANGE, RESERVED_PORTS};
@@ -38,7 +38,14 @@ impl fmt::Display for Obstacle {
                 source,
                 back,
                 loose,
+                because,
             } => {
+                if let Some(FilterReason::InPodRange { range, address }) = because {
+                    write!(
+                        f,
+                        "clusterCIDR {range} contains {address}, the node's own address, so kube-proxy does not masquerade its connections: "
+                    )?;
+                }
                 let which = if *loose { "loose" } else { "strict" };
                 write!(
                     f,
@@ -410,6 +417,10 @@ impl fmt::Display for Obstacle {
                  it",
                 address.addr
             ),
+            Self::HeldElsewhere { address, link, mac } => write!(
+                f,
+                "another machine has {address}, the address of a load balancer: on {link} it is at {mac}, the link-layer address of no node"
+            ),
             Self::DuplicateInside { address, pod } => write!(
                 f,
                 "IPv6 found another pod or machine with {address}, the address of pod {pod} (dadfailed), so the pod does not use it"
@@ -675,7 +686,7 @@ impl fmt::Display for Obstacle {
             Self::Unanswered {
                 address,
                 link,
-                silent: Some(node),
+                silent: Some(SilentMachine::Node(node)),
                 ..
             } => write!(
                 f,
@@ -686,6 +697,7 @@ impl fmt::Display for Obstacle {
                 address,
                 link,
                 inside,
+                silent,
                 ..
             } => {
                 let who = match inside {
@@ -695,10 +707,14 @@ impl fmt::Display for Obstacle {
                     }
                     None => "the node",
                 };
+                if silent.is_some() {
+                    write!(f, "no Node has the API server's address {address}, which")?;
+                } else {
+                    write!(f, "{address}")?;
+                }
                 write!(
                     f,
-                    "{address} did not answer on {link} when {who} last asked for its link-layer address (its neighbour \
-                     entry is FAILED)"
+                    " did not answer on {link} when {who} last asked for its link-layer address (its neighbour entry is FAILED)"
                 )
             }
             Self::NoPeer {

@@ -7,6 +7,7 @@
 mod effects;
 mod finding;
 mod foreign;
+mod marks;
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -52,7 +53,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     why: "A packet to a Service passes through every rule on its path, not only kube-proxy's: before translation with \
           the Service's address, then with the endpoint's. A firewall, a script or the other iptables backend can \
           drop it at any hook, and an accept in one table does not cancel a drop in another. A nat rule that comes before \
-          kube-proxy's decides for it.",
+          kube-proxy's decides for it. A rule that clears kube-proxy's mark keeps its source from being masqueraded.",
     verify: "Trace a packet to the Service; the last step names the rule.",
     commands: &[
         Example::kpx(&["trace", "NAMESPACE/SERVICE"]).with(&["NAMESPACE/SERVICE"]),
@@ -97,6 +98,7 @@ fn foreign_drops(facts: &Facts<'_>) -> Verdict {
     };
     let findings = effects.iter();
     all.extend(findings.map(|(rule, effect)| finding(facts.node, rule, effect)));
+    all.add(marks::unmasqueraded(facts));
     all.verdict()
 }
 
