@@ -364,6 +364,16 @@ fn cases() -> Vec<Case> {
             ..usual()
         },
         Case {
+            name: "a link of the other node with a smaller MTU",
+            pair: Pair::cluster().with_list(1, Item::Links, |all| {
+                let eth0 = all.iter_mut().find(|link| link["ifname"] == "eth0");
+                eth0.unwrap()["mtu"] = 1000.into();
+            }),
+            joined: Fate::Unknown,
+            says: &["eth0 of node node2 has an MTU of 1000 bytes"],
+            ..usual()
+        },
+        Case {
             name: "a MAC address of a tunnel that has changed",
             pair: Pair::tunnelled().with_vteps(0, "02:fa:00:00:00:02", "02:fa:00:00:00:99"),
             joined: Fate::Lost,

@@ -253,10 +253,10 @@ async fn a_rule_may_lead_packets_past_the_tunnel_that_nodes_announce() {
             &dir,
             &[json!({"priority": 5270, "src": "all", "table": "52"})],
         );
-        let not = format!("leave by {name}, not by flannel.1");
+        let way = format!("leave by {name}");
         let words: &[&str] = match fate {
             "works" => &[],
-            _ => &[&not, "routing policy rule 5270", "priority 5269"],
+            _ => &[&way, "past the route by that tunnel", "priority 5269"],
         };
         says(&dir, "demo/edge:http", fate, words).await;
     }
@@ -269,4 +269,42 @@ async fn what_stops_a_tunnels_packets_is_passed_by_these_packets() {
     add_rule(&dir, "filter", rule);
     let words = ["-I OUTPUT 1 -d 10.210.0.15 -p udp --dport 8472 -j ACCEPT"];
     says(&dir, "demo/edge:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn a_tunnel_sends_the_packets_for_a_range_of_two_nodes_to_one_of_them() {
+    for (shared, words) in [
+        (true, "nodes w2 and cp1 have the same range of pods"),
+        (false, "but w2 announces"),
+    ] {
+        let dir = tunnelled();
+        let range = if shared {
+            "10.244.2.0/24"
+        } else {
+            "10.244.9.0/24"
+        };
+        announce(&dir, |node| {
+            if node["metadata"]["name"] == "cp1" {
+                node["spec"]["podCIDR"] = range.into();
+                node["spec"]["podCIDRs"] = json!([range]);
+            }
+        });
+        let text = std::fs::read_to_string(dir.path().join(NODES)).unwrap();
+        let nodes: Value = serde_json::from_str(&text).unwrap();
+        let mut all = nodes["items"].as_array().unwrap().iter();
+        let cp1 = all.find(|node| node["metadata"]["name"] == "cp1").unwrap();
+        let data = &cp1["metadata"]["annotations"]["flannel.alpha.coreos.com/backend-data"];
+        let data: Value = serde_json::from_str(data.as_str().unwrap()).unwrap();
+        let entry = json!({"dst": "10.244.2.0", "dev": "flannel.1", "lladdr": data["VtepMAC"], "state": ["PERMANENT"]});
+        write(
+            &dir,
+            NEIGHBOURS,
+            json(|all| {
+                let all = all.as_array_mut().unwrap();
+                all.retain(|of| of["dst"] != entry["dst"]);
+                all.push(entry.clone());
+            }),
+        );
+        says(&dir, "demo/edge:http", "partly", &[words]).await;
+    }
 }

@@ -272,6 +272,11 @@ async fn what_the_kernel_says_of_lost_packets_is_found_with_its_count_and_time()
             "gc_thresh3",
         ),
         (
+            "[ 1370.1] Route cache is full: consider increasing sysctl net.ipv6.route.max_size.",
+            "warning",
+            "sysctl -w net.ipv6.route.max_size=1048576",
+        ),
+        (
             "[ 1370.1] Memory cgroup out of memory: Killed process 4242 (kube-proxy) total-vm:1290000kB, anon-rss:204800kB",
             "warning",
             "resources.limits.memory",

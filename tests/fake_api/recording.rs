@@ -269,7 +269,9 @@ impl Recordings {
 fn answer(query: &str) -> Exec {
     let answer = match serde_json::from_str(query).unwrap() {
         Query::Probe { .. } => json!({"from": "10.0.2.15:40000", "met": "answered"}),
-        Query::Dns { server, .. } => json!({"Err": format!("{server}: no answer")}),
+        Query::Dns { server, .. } => {
+            json!({"Err": {"isSilent": true, "why": format!("{server}: no answer")}})
+        }
     };
     Exec::Ended(0, answer.to_string().into(), String::new())
 }

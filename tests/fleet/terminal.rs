@@ -165,7 +165,7 @@ async fn the_end_of_standard_input_stops_a_migration_by_hand() {
     let questions = kept.iter().filter(|line| line.starts_with("Done?"));
     assert_eq!(questions.count(), 1, "{kept:#?}");
     let said = kept.join(" ");
-    assert!(said.contains("was not run there"), "{said}");
+    assert!(said.contains("reason: stopped on request"), "{said}");
 }
 
 #[tokio::test]

@@ -351,17 +351,24 @@ async fn a_source_is_a_pod_of_this_node_the_host_or_outside() {
 }
 
 #[tokio::test]
-async fn only_a_pod_of_this_node_with_an_address_of_its_own_is_a_source() {
+async fn only_a_pod_of_this_node_is_a_source() {
     let slices = |text: &str| text.replace("10.244.1.22", "10.0.2.15");
     let dir = broken("seed-iptables", &[("cluster/endpointslices.json", &slices)]);
     for (source, error) in [
         ("default/coredns-2", "pod default/coredns-2 runs on node2"),
         ("default/redis-master-0", "is not a source"),
-        ("kube-system/kube-proxy-bwvs4", "is not a source"),
     ] {
         let ran = trace_in(&dir, &["10.97.54.248:80", "--source", source]).await;
         assert!(ran.err.contains(error), "{source}: {ran}");
     }
+    // A pod in the host's network sends as the host.
+    let own = [
+        "10.97.54.248:80",
+        "--source",
+        "kube-system/kube-proxy-bwvs4",
+    ];
+    let ran = trace_in(&dir, &own).await;
+    assert!(ran.out.contains("from the host (10.0.2.15)"), "{ran}");
 }
 
 /// The last address but one of the node's prefix, if no pod is known that is no backend.

@@ -82,7 +82,7 @@ impl RemoteCluster<'_, '_, '_> {
         }
         let answer = answer(&mut self.io.borrow_mut(), command)?;
         if answer.is_none() {
-            // Nobody is there to answer the next question.
+            // The next question would have no answer either.
             self.stop.set(true);
         }
         answer.ok_or_else(|| not_done(command))

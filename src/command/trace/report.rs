@@ -18,7 +18,7 @@ use crate::render::{Page, Report};
 use crate::report::probe::ProbeRow;
 use crate::report::{FOUND, UNKNOWN, fate};
 use crate::view::picture::Picture;
-use kpx_judge::trace::{self, Effect, Entry, Hook, Hop, Outcome, Subsystem, Verdict, why};
+use kpx_judge::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
 use kpx_judge::verdict::{self, Fate, Onward};
 use kpx_node::backend::Mode;
 use kpx_node::net::Proto;
@@ -74,9 +74,9 @@ pub(crate) struct TraceReport {
 pub(crate) struct SourceTrace {
     /// `pod`, `host` or `outside`, with the address.
     pub from: String,
-    /// The place where it enters.
+    /// The same without the address.
     #[serde(skip)]
-    pub entry: Entry,
+    pub sender: String,
     /// The packet.
     pub packet: PacketRow,
     /// The fate of the connection.
@@ -233,7 +233,7 @@ pub(crate) struct HopRow {
 impl SourceTrace {
     /// Builds the report of a walk.
     pub(crate) fn new(
-        (from, entry): (String, Entry),
+        (from, sender): (String, String),
         packet: PacketRow,
         outcomes: &[Outcome],
         judged: &verdict::Verdict,
@@ -265,7 +265,7 @@ impl SourceTrace {
             });
         Self {
             from,
-            entry,
+            sender,
             packet,
             fate: judged.fate,
             fault: judged.reason(outcomes),
@@ -305,7 +305,7 @@ fn onward_row(onward: &Onward, owners: &Owners) -> OnwardRow {
     OnwardRow {
         node: far.node.clone(),
         path: Some(Box::new(SourceTrace::new(
-            (from, flow.entry),
+            (from, cell.from.clone()),
             packet,
             &cell.outcomes,
             &cell.verdict,

@@ -329,7 +329,7 @@ async fn trace_here(
             .map(|(((client, source), (flow, outcomes)), verdict)| Cell {
                 kind,
                 client: *client,
-                from: source.name.clone(),
+                from: source.name.to_string(),
                 flow: flow.clone(),
                 outcomes: outcomes.clone(),
                 verdict: verdict.clone(),
@@ -589,9 +589,9 @@ fn trace(
     };
     let name = match source.addr {
         // Without routes the node's choice is not known.
-        None if packet.source.is_unspecified() => source.name.clone(),
+        None if packet.source.is_unspecified() => source.name.to_string(),
         None => format!("{} ({})", source.name, packet.source),
-        Some(_) => source.name.clone(),
+        Some(_) => source.name.to_string(),
     };
     let mut notes = notes(node, flow, outcomes, service);
     if flow.mark != 0 {
@@ -602,7 +602,7 @@ fn trace(
     }
     let outcomes = trace::forwarded(node, flow, outcomes);
     SourceTrace::new(
-        (name, source.entry),
+        (name, source.name.sender.clone()),
         packet,
         &outcomes,
         judged,

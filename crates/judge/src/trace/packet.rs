@@ -25,17 +25,6 @@ pub enum Entry {
     Outside,
 }
 
-impl Entry {
-    /// Returns who sends such a packet, in words.
-    pub const fn sender(self) -> &'static str {
-        match self {
-            Self::Pod => "a pod",
-            Self::Host => "the host",
-            Self::Outside => "outside",
-        }
-    }
-}
-
 /// The first packet of a flow, as it is sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Flow {

@@ -1,6 +1,7 @@
 //! The sources of packets, each with a typical address.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
@@ -22,8 +23,44 @@ pub struct Source {
     pub entry: Entry,
     /// Its address; `None` lets the node choose.
     pub addr: Option<IpAddr>,
-    /// Its name: `a pod (10.244.1.5, default/web-0)`.
-    pub name: String,
+    /// The source's name.
+    pub name: SourceName,
+}
+
+/// The name of a source for people: `a pod (10.244.1.5, default/web-0)`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SourceName {
+    /// What sends: `a pod`.
+    pub sender: String,
+    /// Which one it is, if that is known.
+    pub which: Option<String>,
+}
+
+impl SourceName {
+    /// Returns the name of the `sender` that `which` identifies.
+    pub fn new(sender: impl Into<String>, which: impl fmt::Display) -> Self {
+        Self {
+            sender: sender.into(),
+            which: Some(which.to_string()),
+        }
+    }
+
+    /// Returns the name of a `sender` of which nothing else is known.
+    pub fn any(sender: &str) -> Self {
+        Self {
+            sender: sender.to_owned(),
+            which: None,
+        }
+    }
+}
+
+impl fmt::Display for SourceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.which {
+            Some(which) => write!(f, "{} ({which})", self.sender),
+            None => f.write_str(&self.sender),
+        }
+    }
 }
 
 /// An invalid source.
@@ -367,7 +404,7 @@ fn from(addr: IpAddr, node: &NodeSnapshot<'_>, pods: Pods<'_>) -> Source {
         return Source {
             entry: Entry::Host,
             addr: Some(addr),
-            name: format!("the host ({addr})"),
+            name: SourceName::new("the host", addr),
         };
     }
     let family = Family::of(addr);
@@ -387,12 +424,12 @@ fn from(addr: IpAddr, node: &NodeSnapshot<'_>, pods: Pods<'_>) -> Source {
         (true, None) => Source {
             entry: Entry::Pod,
             addr: Some(addr),
-            name: format!("a pod ({addr})"),
+            name: SourceName::new("a pod", addr),
         },
         (false, _) => Source {
             entry: Entry::Outside,
             addr: Some(addr),
-            name: format!("outside ({addr})"),
+            name: SourceName::new("outside", addr),
         },
     }
 }
@@ -418,7 +455,10 @@ fn from_pod(pod: &PodAddress) -> Source {
     Source {
         entry: Entry::Pod,
         addr: Some(pod.addr),
-        name: format!("a pod ({}, {}/{})", pod.addr, pod.namespace, pod.name),
+        name: SourceName::new(
+            "a pod",
+            format!("{}, {}/{}", pod.addr, pod.namespace, pod.name),
+        ),
     }
 }
 
@@ -426,7 +466,7 @@ fn host() -> Source {
     Source {
         entry: Entry::Host,
         addr: None,
-        name: "the host".to_owned(),
+        name: SourceName::any("the host"),
     }
 }
 
@@ -453,7 +493,7 @@ fn some_pod(prefix: Cidr, backends: &[IpAddr]) -> Option<Source> {
     Some(Source {
         entry: Entry::Pod,
         addr: Some(free),
-        name: format!("a pod ({free})"),
+        name: SourceName::new("a pod", free),
     })
 }
 
@@ -477,6 +517,9 @@ fn outside(family: Family, node: &NodeSnapshot<'_>) -> Source {
     Source {
         entry: Entry::Outside,
         addr,
-        name: addr.map_or_else(|| "outside".to_owned(), |addr| format!("outside ({addr})")),
+        name: addr.map_or_else(
+            || SourceName::any("outside"),
+            |addr| SourceName::new("outside", addr),
+        ),
     }
 }

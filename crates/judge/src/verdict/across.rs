@@ -422,7 +422,7 @@ impl Judge<'_> {
     }
 
     /// Returns the other node to which a packet that leaves this one goes.
-    fn far_node(&self, question: Question<'_>, outcome: &Outcome) -> Option<String> {
+    pub(super) fn far_node(&self, question: Question<'_>, outcome: &Outcome) -> Option<String> {
         if !outcome.verdict.arrives() || self.ends_here(outcome) || outcome.source.is_unspecified()
         {
             return None;

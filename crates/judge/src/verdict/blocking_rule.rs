@@ -159,9 +159,9 @@ pub(super) fn has_strict_ports(node: &NodeSnapshot<'_>) -> bool {
 pub enum PluginAgent {
     /// A pod.
     Pod {
-        /// Its namespace.
+        /// The pod's namespace.
         namespace: String,
-        /// Its name.
+        /// The pod's name.
         name: String,
     },
     /// A unit of systemd.

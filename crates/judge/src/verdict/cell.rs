@@ -9,7 +9,7 @@ use super::place::Holder;
 use super::{Arrival, Fate, Verdict};
 use crate::trace::affinity::remembered;
 use crate::trace::mismatch::usable;
-use crate::trace::sources::{self, Likely, Pods, Source, SourceError};
+use crate::trace::sources::{self, Likely, Pods, Source, SourceError, SourceName};
 use crate::trace::{Carried, Entry, Flow, Outcome, Walks};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -282,7 +282,7 @@ impl Judge<'_> {
             let source = Source {
                 entry: Entry::Outside,
                 addr: Some(addr),
-                name: format!("a pod of {node} ({addr})"),
+                name: SourceName::new(format!("a pod of {node}"), addr),
             };
             let client = Client::Elsewhere;
             let brief = self.walked(|flow| walks.brief(flow), target, client, &source);
@@ -330,7 +330,7 @@ impl Judge<'_> {
         Cell {
             kind: target.kind,
             client,
-            from: source.name.clone(),
+            from: source.name.to_string(),
             flow,
             outcomes,
             verdict,
@@ -405,7 +405,7 @@ impl Judge<'_> {
             && let Some((addr, _)) = self.chosen(target, outside.addr)
         {
             outside.addr = Some(addr);
-            outside.name = format!("outside ({addr})");
+            outside.name = SourceName::new("outside", addr);
         }
         usual
     }
@@ -461,7 +461,7 @@ impl Judge<'_> {
         Some(Source {
             entry: Entry::Outside,
             addr: Some(addr),
-            name: format!("outside ({addr})"),
+            name: SourceName::new("outside", addr),
         })
     }
 
@@ -531,8 +531,8 @@ impl Judge<'_> {
         })?;
         let addr = endpoint.addr.ip();
         let name = match &endpoint.pod {
-            Some(pod) => format!("a pod of the Service ({addr}, {pod})"),
-            None => format!("a pod of the Service ({addr})"),
+            Some(pod) => SourceName::new("a pod of the Service", format!("{addr}, {pod}")),
+            None => SourceName::new("a pod of the Service", addr),
         };
         Some(Source {
             entry: Entry::Pod,

@@ -29,7 +29,7 @@ impl Judge<'_> {
             return None;
         }
         let pod = outcome.destination.0;
-        let (name, _) = self.peers().with_pod(pod)?;
+        let name = &self.far_node(question, outcome)?;
         let out = self.link(outcome.leaves_by()?)?;
         let added = overhead(out)?;
         let by = self.peers().address(name, Family::of(pod))?;

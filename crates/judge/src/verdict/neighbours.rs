@@ -151,7 +151,15 @@ impl Judge<'_> {
             let mac = other.mac.as_deref().zip(machine(other.address));
             mac.is_some_and(|(mac, (_, _, has))| is_same(mac, has))
         });
-        (is_direct && !is_same(used, has)).then(|| {
+        let twin = others.twin_of(name, entry.address);
+        if is_same(used, has) {
+            let (other, its) = twin?;
+            return Some(Fault::Unknown(Missing::Unmodelled(format!(
+                "{its} of node {other} has {}, too, the address of node {name}: which of them gets the packets changes with each ARP reply",
+                entry.address
+            ))));
+        }
+        is_direct.then(|| {
             Fault::Obstacle(Box::new(Obstacle::OtherMac {
                 address: entry.address,
                 link: entry.link.clone(),
@@ -159,7 +167,7 @@ impl Judge<'_> {
                 has: (has.to_owned(), format!("{far} of node {name}")),
                 of_pod: false,
                 inside: None,
-                twin: others.twin_of(name, entry.address),
+                twin,
             }))
         })
     }

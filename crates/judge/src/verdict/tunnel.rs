@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::judge::{Judge, Question};
 use super::peers::{addresses, way_by};
+use super::place::pod_ranges;
 use super::replies::{ends, is_stopped};
 use super::{By, Fault, Missing, Obstacle, Odd, OddWay, TunnelState, WrongMac, is_likely};
 use crate::trace::region::Asked;
@@ -341,7 +342,18 @@ impl Judge<'_> {
         if announced.eq_ignore_ascii_case(used) {
             return None;
         }
-        fault(other, announced, used, WrongMac::Far)
+        let far_of = |node: &&Node| {
+            let its = vtep_mac(node, Family::of(far), link).filter(|_| is_flannel);
+            its.is_some_and(|its| its.eq_ignore_ascii_case(used))
+        };
+        let mut nodes = self.node.nodes().ok()?.iter();
+        let wrong = match nodes.find(far_of) {
+            Some(third) if pod_ranges(third).iter().any(|range| range.contains(far)) => {
+                WrongMac::SharedRange(third.metadata.name.clone())
+            }
+            _ => WrongMac::Far,
+        };
+        fault(other, announced, used, wrong)
     }
 
     /// Returns the fault of flannel's VXLAN `link` if it has another VNI than `other` announces, and no link of this node has that one.

@@ -9,6 +9,7 @@ use super::arp::arp_rule;
 use super::mtu::Narrow;
 use kpx_node::net::Cidr;
 use kpx_node::node::NodeSnapshot;
+use kpx_node::node::links::Link;
 use kpx_node::node::routes::Route;
 use kpx_node::owner::chain_owner::Maker;
 
@@ -110,7 +111,11 @@ impl Witnesses for Others<'_> {
         let mut others = self.0.nodes.keys().filter(|other| *other != name);
         others.find_map(|other| {
             let (link, _) = self.link_with(other, address)?;
-            Some((other.clone(), link.to_owned()))
+            let links = &self.0.node(other)?.links().ok()?.all;
+            // Links such as kube-ipvs0 answer no ARP request.
+            let is_asked = |of: &Link| of.name == link && of.kind != "dummy" && link != "lo";
+            let answers = links.iter().any(is_asked);
+            answers.then(|| (other.clone(), link.to_owned()))
         })
     }
 

@@ -47,8 +47,8 @@ fn overall(report: &TraceReport) -> Option<String> {
         };
         let mut known = groups.iter_mut();
         match known.find(|(fate, of, _)| *fate == trace.fate && *of == to) {
-            Some((.., from)) => from.push(trace.entry.sender()),
-            None => groups.push((trace.fate, to, vec![trace.entry.sender()])),
+            Some((.., from)) => from.push(&trace.sender),
+            None => groups.push((trace.fate, to, vec![&trace.sender])),
         }
     }
     groups.sort_by_key(|(fate, ..)| Reverse(*fate));

@@ -63,7 +63,7 @@ impl Together for TraceOfNodes {
             let port = service.map(|service| service.port.clone());
             for source in all(report) {
                 // The address behind the kind of source is the node's.
-                let from = source.entry.sender().to_owned();
+                let from = source.sender.clone();
                 let (fate, outcomes) = (source.fate, outcomes(source));
                 let same = |row: &&mut PathRow| {
                     (row.fate, &row.port, &row.outcomes) == (fate, &port, &outcomes)

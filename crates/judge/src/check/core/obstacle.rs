@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use super::rule::{limit_fix, rule_fix};
-use super::way::{bypass_fix, diversion_fix, home_fix, tunnel_address_fix, way_there_fix};
+use super::way::{
+    RANGE_OF_ITS_OWN, bypass_fix, diversion_fix, home_fix, tunnel_address_fix, way_there_fix,
+};
 use crate::check::{Advice, Fix, Line};
 use crate::trace::Subsystem;
 use crate::verdict::{
@@ -672,6 +674,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
              then delete its link, and restart flannel there: it makes the link again.",
             format!("ip link delete {link}"),
         ),
+        Obstacle::TunnelMac {
+            wrong: WrongMac::SharedRange(_),
+            ..
+        } => Fix::said(RANGE_OF_ITS_OWN),
         Obstacle::TunnelMac {
             node,
             link,

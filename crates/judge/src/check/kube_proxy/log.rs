@@ -144,8 +144,8 @@ fn is_wanted(facts: &Facts<'_>, claim: &Claim) -> bool {
     })
 }
 
-/// The longest time before a client of the API server retries, with a margin.
-const RETRY: Duration = Duration::from_secs(300);
+/// The longest time before a client of the API server retries, doubled: a reflector waits up to 30 s, and with its jitter twice as long.
+const RETRY: Duration = Duration::from_secs(120);
 
 /// Returns whether kube-proxy runs, or has written its rules, or has read the objects, since it reported `trouble`.
 fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {

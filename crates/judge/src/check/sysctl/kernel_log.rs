@@ -149,6 +149,16 @@ fn meaning(facts: &Facts<'_>, line: &str) -> Option<Meaning> {
             format!("sysctl {key}; ip neigh | wc -l"),
         ));
     }
+    // Kernels before 6.3 limit how many routes of IPv6 connections they keep.
+    if has("oute cache is full") {
+        let key = "net.ipv6.route.max_size";
+        let text =
+            "the kernel sent no packets of new IPv6 connections: it kept as many routes as it may";
+        return Some(Meaning::new(Subject::sysctl(key), Warning, text).fix(
+            "Raise the limit, also in a file of /etc/sysctl.d. Kernels from 6.3 on have none.",
+            format!("sysctl -w {key}=1048576"),
+        ));
+    }
     if let Some((_, rest)) = line.split_once("martian source ") {
         // martian source DESTINATION from SOURCE, on dev LINK
         let source = word_after(rest, "from ")?;

@@ -114,12 +114,14 @@ pub enum Which {
 pub const DEFAULT_TTL: &str = "net.ipv4.ip_default_ttl";
 
 /// The owner of the wrong MAC at a tunnel.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum WrongMac {
     /// This node's link has another one than its Node announces.
     Own,
     /// This node sends to another one than the other Node announces.
     Far,
+    /// This node sends to another Node, which has the same range of pods.
+    SharedRange(String),
     /// Both nodes have the same, as copies of one machine do.
     Same,
     /// The other node sends to another one than this node's link has.

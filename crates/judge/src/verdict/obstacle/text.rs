@@ -475,6 +475,15 @@ impl fmt::Display for Obstacle {
             Self::TunnelMac {
                 node,
                 link,
+                wrong: WrongMac::SharedRange(third),
+                ..
+            } => write!(
+                f,
+                "nodes {node} and {third} have the same range of pods, and {link} sends the packets for both to {third}"
+            ),
+            Self::TunnelMac {
+                node,
+                link,
                 announced,
                 used,
                 wrong: WrongMac::Sent,
