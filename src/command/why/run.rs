@@ -138,14 +138,14 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     }
     let probes = match args.probe {
         None => Vec::new(),
-        Some(ProbeFrom::Host) => probes(session, None, &mut answer).await?,
+        Some(ProbeFrom::Host) => Box::pin(probes(session, None, &mut answer)).await?,
         Some(ProbeFrom::Pod) => {
             let name = match &answer.node {
                 Some(name) => name.clone(),
                 None => named(session).await?.name,
             };
             let pod = session.client(&name).await?;
-            let probes = probes(session, Some(&pod), &mut answer).await;
+            let probes = Box::pin(probes(session, Some(&pod), &mut answer)).await;
             // The pod ends with kpx in any case.
             pod.close().await.ok();
             probes?

@@ -210,8 +210,8 @@ fn state(body: &[u8]) -> Result<String, String> {
         let value = Bytes(value);
         match kind {
             attribute::MARK => {
-                let (mark, mask) = (value.number(0)?, value.number(4)?);
-                write(&mut text, format_args!("\tmark {mark:#x}/{mask:#x} \n"));
+                let (bits, mask) = (value.number(0)?, value.number(4)?);
+                write(&mut text, format_args!("\tmark {bits:#x}/{mask:#x} \n"));
             }
             attribute::IF_ID => {
                 write(&mut text, format_args!("\tif_id {:#x}\n", value.number(0)?));

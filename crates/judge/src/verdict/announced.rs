@@ -172,10 +172,10 @@ impl Judge<'_> {
         let nodes = nodes.filter_map(|at| at.address.parse::<IpAddr>().ok());
         let nodes = nodes.filter(|at| network.addr.contains(*at) && *at != network.addr.addr);
         let routes = self.node.routes().ok()?.all.iter();
-        let routers = routes.filter_map(|route| route.gateway);
-        let mut routers = routers.filter_map(mac_of);
+        let gateways = routes.filter_map(|route| route.gateway);
+        let mut macs = gateways.filter_map(mac_of);
         let is_held =
-            routers.all(is_other) && nodes.into_iter().all(|at| mac_of(at).is_some_and(is_other));
+            macs.all(is_other) && nodes.into_iter().all(|at| mac_of(at).is_some_and(is_other));
         is_held.then(|| {
             Fault::Obstacle(Box::new(Obstacle::HeldElsewhere {
                 address,

@@ -181,8 +181,8 @@ impl By {
                 let mut processes = node.processes().into_iter().flat_map(kube_proxies);
                 match pod {
                     Some(pod) => PluginAgent::Pod {
-                        namespace: pod.namespace.to_string(),
-                        name: pod.name.to_string(),
+                        namespace: pod.namespace.clone(),
+                        name: pod.name.clone(),
                     },
                     // k3s contains kube-router, too.
                     None => processes

@@ -253,9 +253,10 @@ impl Judge<'_> {
             let mut all = sockets.listening.iter();
             Some(all.any(|socket| socket.proto == Proto::Udp && IKE.contains(&socket.local.port())))
         };
-        match is_asked_for || has_daemon() != Some(false) {
-            true => Association::Awaited,
-            false => Association::Missing,
+        if is_asked_for || has_daemon() != Some(false) {
+            Association::Awaited
+        } else {
+            Association::Missing
         }
     }
 

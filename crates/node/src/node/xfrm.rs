@@ -191,14 +191,14 @@ fn associate(state: &mut State, mut words: Words<'_>) -> Result<(), String> {
     let mut word = first;
     while let Some(of) = word {
         match (first, of) {
-            (Some("proto"), "proto") => state.proto = words.value(of)?.to_owned(),
+            (Some("proto"), "proto") => words.value(of)?.clone_into(&mut state.proto),
             (Some("proto"), "spi") => {
-                state.spi = number(words.value(of)?.split('(').next().unwrap_or_default())?
+                state.spi = number(words.value(of)?.split('(').next().unwrap_or_default())?;
             }
             (Some("proto"), "reqid") => {
                 state.request = number(words.value(of)?.split('(').next().unwrap_or_default())?;
             }
-            (Some("proto"), "mode") => state.mode = words.value(of)?.to_owned(),
+            (Some("proto"), "mode") => words.value(of)?.clone_into(&mut state.mode),
             (Some("if_id"), "if_id") => state.if_id = number(words.value(of)?)?,
             _ => {}
         }

@@ -171,7 +171,7 @@ fn bird_fix(node: &NodeSnapshot<'_>, of: &Diversion) -> Option<Fix> {
         .filter(|pod| pod.spec.node_name.as_ref() == Some(&own) && !pod.spec.host_network)
         .collect();
     let in_block = |pod: &&Pod| pod.addresses().any(|at| route.destination.contains(at));
-    if !own_pods.iter().any(|pod| in_block(pod)) {
+    if !own_pods.iter().any(in_block) {
         return None;
     }
     let is_right = "The route is right: it covers the block of addresses of this node's pods.";

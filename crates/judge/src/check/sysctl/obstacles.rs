@@ -550,7 +550,9 @@ fn diverter(by: &Diverter) -> Subject {
 fn sysctl(what: &Obstacle) -> Option<String> {
     match what {
         Obstacle::LinkForwarding { link } => Some(sysctl_of(link, "forwarding")),
-        Obstacle::Forgotten { key, .. } => Some((*key).to_owned()),
+        Obstacle::Forgotten { key, .. } | Obstacle::FullNeighbours { key, .. } => {
+            Some((*key).to_owned())
+        }
         Obstacle::ReversePath { link, .. } => Some(sysctl_of(link, "rp_filter")),
         Obstacle::NoLocalPort {
             pod: None,
@@ -558,7 +560,6 @@ fn sysctl(what: &Obstacle) -> Option<String> {
             ..
         } => Some(RESERVED_PORTS.to_owned()),
         Obstacle::NoLocalPort { pod: None, .. } => Some(PORT_RANGE.to_owned()),
-        Obstacle::FullNeighbours { key, .. } => Some((*key).to_owned()),
         Obstacle::Arp {
             by: Arp::Ignored(key) | Arp::Strict { key, .. },
             ..
@@ -670,6 +671,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Bound {
             client: address, ..
         }
+        | Obstacle::HeldElsewhere { address, .. }
         | Obstacle::Further { to: address, .. } => Subject::from(*address),
         Obstacle::Deaf {
             stranger: Some(of), ..
@@ -679,7 +681,6 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Ended { at, .. }
         | Obstacle::AddressGone { at, .. } => Subject::from(at.ip()),
         Obstacle::Duplicate { address, .. } => Subject::from(address.addr),
-        Obstacle::HeldElsewhere { address, .. } => Subject::from(*address),
         Obstacle::Ttl { pod: None, .. } => Subject::sysctl(DEFAULT_TTL),
         Obstacle::Ttl {
             pod: Some((pod, _)),
@@ -703,9 +704,10 @@ fn about(what: &Obstacle) -> Subject {
             ..
         } => Subject::sysctl(RESERVED_PORTS),
         Obstacle::NoLocalPort { pod: None, .. } => Subject::sysctl(PORT_RANGE),
-        Obstacle::FullNeighbours { key, .. } => Subject::sysctl(*key),
         Obstacle::NoSourcePort { to, .. } => Subject::from(to.ip()),
-        Obstacle::Forgotten { key, .. } => Subject::sysctl(*key),
+        Obstacle::Forgotten { key, .. } | Obstacle::FullNeighbours { key, .. } => {
+            Subject::sysctl(*key)
+        }
         Obstacle::Wayless { by, .. } => match by {
             Wayless::NoMain(family) => Subject::RoutingRule {
                 priority: PolicyRule::main(*family).priority,
