@@ -74,6 +74,18 @@ async fn a_tunnels_own_packets_that_a_vpn_or_a_rule_leads_elsewhere_are_in_doubt
     let words = ["the address of node w2, leave by tun0, a VPN"];
     says(&vpn, "demo/edge:http", "unknown", &words).await;
 
+    let accepted = tunnelled();
+    add(&accepted, LINKS, link("tailscale0", "tun"));
+    let lan = json!({"dst": "10.210.0.0/24", "dev": "tailscale0", "table": "52", "flags": []});
+    add_routes(&accepted, &[lan]);
+    let rule = json!({"priority": 5270, "src": "all", "table": "52"});
+    add_policy_rules(&accepted, &[rule]);
+    let words = [
+        "leave by tailscale0, a VPN, as routing policy rule 5270 (from all lookup 52) says",
+        "`ip rule add from all to 10.210.0.0/24 lookup main priority 5269` leads them past it",
+    ];
+    says(&accepted, "demo/edge:http", "unknown", &words).await;
+
     for (source, fate) in [("10.210.0.16", "UNKNOWN: "), ("10.210.0.99", "WORKS: ")] {
         let ruled = tunnelled();
         add(&ruled, LINKS, link("eth1", "veth"));

@@ -497,6 +497,12 @@ async fn a_policy_of_ipsec_without_an_association_loses_packets() {
             "unknown",
             "sends the packets through IPsec",
         ),
+        (
+            &policy.replace("dst 10.210.0.17", "dst 203.0.113.9"),
+            state("203.0.113.9", 0, "tunnel"),
+            "unknown",
+            "through IPsec to 203.0.113.9, which is no Node",
+        ),
         (&optional, String::new(), "works", ""),
     ] {
         let dir = copy(HEALTHY);

@@ -499,11 +499,7 @@ pub(crate) const FAULTS: &[Row] = &[
         back: &[Node("ip neigh del {near} dev cni0")],
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", Part)),
-        says: &[
-            "an entry that does not change",
-            "02:00:00:00:00:99",
-            "ip neigh del",
-        ],
+        says: &["02:00:00:00:00:99", "ip neigh del"],
         open: true,
         mend: Back,
         ..ROW

@@ -219,8 +219,24 @@ impl Judge<'_> {
         let link = self.link(device)?;
         let is_odd = link.kind == "tun" && !self.has_own_address_of_node(device);
         is_odd.then(|| {
+            let rule = self
+                .leading(address, (device, None))
+                .and_then(|(_, rule)| rule);
+            let led = rule.map_or_else(String::new, |rule| {
+                format!(", as routing policy rule {} ({rule}) says", rule.priority)
+            });
+            let mut own = self.node.addresses().into_iter().flat_map(|all| &all.all);
+            let own = own.find(|at| {
+                at.link != device && !at.addr.is_host() && at.addr.contains(address)
+            });
+            let past = own
+                .zip(rule)
+                .and_then(|(own, rule)| rule.bypass(own.addr.normal()));
+            let past = past.map_or_else(String::new, |past| {
+                format!("; `{}` leads them past it", past.addition())
+            });
             Fault::Unknown(Missing::Unmodelled(format!(
-                "packets to {address}, the address of node {name}, leave by {device}, a VPN: whether it leads there is unknown"
+                "packets to {address}, the address of node {name}, leave by {device}, a VPN{led}: whether it leads there is unknown{past}"
             )))
         })
     }

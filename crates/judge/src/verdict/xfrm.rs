@@ -99,13 +99,31 @@ impl Judge<'_> {
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "the xfrm policy `{policy}` {}",
             if is_awaited {
-                "has no security association: the packets are lost until a daemon of IPsec sets one up"
+                "has no security association: the packets are lost until a daemon of IPsec sets one up".to_owned()
+            } else if let Some(end) = self.foreign_end(policy) {
+                format!(
+                    "sends the packets through IPsec to {end}, which is no Node: whether they reach their endpoints from there is unknown"
+                )
             } else if !policy.templates.is_empty() {
-                "sends the packets through IPsec, which kpx does not model"
+                "sends the packets through IPsec, which kpx does not model".to_owned()
             } else {
-                "may block the packets"
+                "may block the packets".to_owned()
             }
         ))))
+    }
+
+    /// Returns the other end of the tunnel of `policy`, if no Node and no link of this one has that address.
+    fn foreign_end(&self, policy: &Policy) -> Option<IpAddr> {
+        self.node.nodes().ok()?;
+        let mut ends = policy
+            .templates
+            .iter()
+            .map(|template| template.of.destination);
+        ends.find(|end| {
+            !end.is_unspecified()
+                && self.peers().with_address(*end).is_none()
+                && self.places.own(*end).is_none()
+        })
     }
 
     /// Returns what the packet and its reply ask for, in their order.
