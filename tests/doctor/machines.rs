@@ -6,6 +6,7 @@ use super::ends::{HEALTHY, findings, json, own_node, says};
 use super::first_causes::makers::add_agent;
 use super::first_causes::{SERVICES, SLICES, filter, found, object};
 use super::incidents::{copy, write};
+use super::links::add_routes;
 use crate::support::kpx;
 
 const NEIGHBOURS: &str = "node/ip-neigh.json";
@@ -142,6 +143,11 @@ async fn a_machine_that_is_no_node_may_have_the_address_of_a_load_balancer() {
         all.iter().any(|finding| finding.2.starts_with(words)),
         "{all:?}"
     );
+    let gateway = with("00:1b:a9:30:11:02", &NODES);
+    let route = json!({"dst": "default", "gateway": "10.210.0.200", "dev": "eth0", "metric": 900, "flags": []});
+    add_routes(&gateway, &[route]);
+    let said = ["10.210.0.200, the address of a load balancer, is also that of a gateway"];
+    says(&gateway, "demo/edge-balanced:http", "partly", &said).await;
     for (mac, nodes) in [
         // Another node, the router, and a group of VRRP.
         ("02:00:00:00:00:17", &NODES[..]),

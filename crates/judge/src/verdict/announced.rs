@@ -139,14 +139,18 @@ impl Judge<'_> {
     }
 
     /// Returns the fault of a packet from outside to the address of a load balancer in a network of this node, where another machine has the
-    /// address: programs on the nodes announce it, and its neighbour entry has the link-layer address of no node, router or VRRP group.
+    /// address: programs on the nodes announce it, and its neighbour entry has the link-layer address of no node, router or VRRP group; or
+    /// the machine is a gateway of this node.
     pub(super) fn held_elsewhere(&self, question: Question<'_>) -> Option<Fault> {
         let address = question.flow.destination;
+        let routes = self.node.routes().ok()?.all.iter();
+        let gateways = routes.filter_map(|route| route.gateway);
+        let is_gateway = gateways.clone().any(|gateway| gateway == address);
         if question.flow.entry != Entry::Outside
             || self.places.service(address).is_none()
             || self.places.is_cluster_ip(address)
             || self.node_of(address).is_some()
-            || announces_from_nodes(self.node) != Some(true)
+            || !is_gateway && announces_from_nodes(self.node) != Some(true)
         {
             return None;
         }
@@ -163,7 +167,8 @@ impl Judge<'_> {
         let is_other = |other: &str| !other.eq_ignore_ascii_case(mac);
         let mut links = self.node.links().ok()?.all.iter();
         let is_own = links.any(|link| link.mac.as_deref().is_some_and(|own| !is_other(own)));
-        if is_own || own.iter().any(|at| at.addr.addr == address) {
+        let mut others = own.iter().filter(|at| !is_gateway || at.link != DUMMY);
+        if is_own || others.any(|at| at.addr.addr == address) {
             return None;
         }
         // The link-layer addresses of all Nodes in the network have to be known.
@@ -171,16 +176,15 @@ impl Judge<'_> {
         let nodes = nodes.flat_map(|node| &node.status.addresses);
         let nodes = nodes.filter_map(|at| at.address.parse::<IpAddr>().ok());
         let nodes = nodes.filter(|at| network.addr.contains(*at) && *at != network.addr.addr);
-        let routes = self.node.routes().ok()?.all.iter();
-        let gateways = routes.filter_map(|route| route.gateway);
-        let mut macs = gateways.filter_map(mac_of);
-        let is_held =
-            macs.all(is_other) && nodes.into_iter().all(|at| mac_of(at).is_some_and(is_other));
+        let mut routers = gateways.filter_map(mac_of);
+        let is_held = (is_gateway || routers.all(is_other))
+            && nodes.into_iter().all(|at| mac_of(at).is_some_and(is_other));
         is_held.then(|| {
             Fault::Obstacle(Box::new(Obstacle::HeldElsewhere {
                 address,
                 link: network.link.clone(),
                 mac: mac.to_owned(),
+                is_gateway,
             }))
         })
     }

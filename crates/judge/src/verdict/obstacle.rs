@@ -495,6 +495,8 @@ pub enum Obstacle {
         link: String,
         /// Its link-layer address.
         mac: String,
+        /// Whether it is a gateway of this node.
+        is_gateway: bool,
     },
     /// The same of the address of a pod.
     DuplicateInside {

@@ -620,6 +620,13 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Find the other machine with the address, and give it another one; then set the address here again.",
             format!("ip -6 addr del {address} dev {link} && ip -6 addr add {address} dev {link}"),
         ),
+        Obstacle::HeldElsewhere {
+            is_gateway: true, ..
+        } => Fix::kubectl(
+            "Take the address from the pool of the load balancers, so that the Service gets another one: machines of the network look for \
+             their gateway there.",
+            "kubectl get ipaddresspools.metallb.io -A -o yaml",
+        ),
         Obstacle::HeldElsewhere { address, link, .. } => Fix::on_node(
             "Give the other machine another address, or take this one from the pool of the load balancers; no DHCP server may have it. \
              The command shows every machine that answers.",

@@ -417,7 +417,18 @@ impl fmt::Display for Obstacle {
                  it",
                 address.addr
             ),
-            Self::HeldElsewhere { address, link, mac } => write!(
+            Self::HeldElsewhere {
+                address,
+                link,
+                mac,
+                is_gateway: true,
+            } => write!(
+                f,
+                "{address}, the address of a load balancer, is also that of a gateway of this node, at {mac} on {link}"
+            ),
+            Self::HeldElsewhere {
+                address, link, mac, ..
+            } => write!(
                 f,
                 "another machine has {address}, the address of a load balancer: on {link} it is at {mac}, the link-layer address of no node"
             ),
