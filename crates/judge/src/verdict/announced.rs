@@ -176,8 +176,8 @@ impl Judge<'_> {
         let nodes = nodes.flat_map(|node| &node.status.addresses);
         let nodes = nodes.filter_map(|at| at.address.parse::<IpAddr>().ok());
         let nodes = nodes.filter(|at| network.addr.contains(*at) && *at != network.addr.addr);
-        let mut routers = gateways.filter_map(mac_of);
-        let is_held = (is_gateway || routers.all(is_other))
+        let mut macs = gateways.filter_map(mac_of);
+        let is_held = (is_gateway || macs.all(is_other))
             && nodes.into_iter().all(|at| mac_of(at).is_some_and(is_other));
         is_held.then(|| {
             Fault::Obstacle(Box::new(Obstacle::HeldElsewhere {
