@@ -1,5 +1,5 @@
-//! Reads policies of IPsec, in the format of `ip xfrm policy`, and security associations, in that of `ip xfrm state`: the keys
-//! are left out.
+//! Reads policies of IPsec, in the format of `ip xfrm policy`, and security associations without their keys, in that of
+//! `ip xfrm state list nokeys`.
 //!
 //! Sources: `xfrm_user.c` of Linux, `ip/ipxfrm.c` of iproute2.
 

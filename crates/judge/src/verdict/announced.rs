@@ -78,17 +78,20 @@ fn all_left_out(node: &NodeSnapshot<'_>, service: &str) -> Option<String> {
         let mut containers = spec.containers.iter();
         containers.any(|container| container.args.iter().any(|arg| arg.starts_with(IGNORES)))
     };
+    let is_metallb = !found.is_empty()
+        && found
+            .iter()
+            .all(|(name, spec)| is_one(name) && !ignores(spec));
+    if !is_metallb {
+        return None;
+    }
     let local = local_nodes(node, service);
     let may = |name: &str| local.as_ref().is_none_or(|local| local.contains(name));
     let nodes = node.nodes().ok()?.iter();
     let nodes: Vec<&Node> = nodes.filter(|node| may(&node.metadata.name)).collect();
     let is_excluded = |node: &&Node| node.metadata.labels.contains_key(LEFT_OUT);
     let is_left_out = !nodes.is_empty() && nodes.iter().all(is_excluded);
-    let is_metallb = !found.is_empty()
-        && found
-            .iter()
-            .all(|(name, spec)| is_one(name) && !ignores(spec));
-    (is_left_out && is_metallb).then(|| {
+    is_left_out.then(|| {
         let which = match &local {
             Some(_) => "the address nowhere: all Nodes with an endpoint (externalTrafficPolicy is Local)",
             None => "no address: all Nodes",
@@ -102,10 +105,12 @@ fn all_left_out(node: &NodeSnapshot<'_>, service: &str) -> Option<String> {
 
 /// Returns whether what is called `name` may announce addresses of load balancers.
 fn is_announcer(name: &str) -> bool {
-    ANNOUNCERS
-        .iter()
-        .chain(CLOUDS)
-        .any(|announcer| name.contains(announcer))
+    announces_itself(name) || CLOUDS.iter().any(|cloud| name.contains(cloud))
+}
+
+/// Returns whether what is called `name` may announce addresses of load balancers from its node.
+fn announces_itself(name: &str) -> bool {
+    ANNOUNCERS.iter().any(|announcer| name.contains(announcer))
 }
 
 /// Returns whether a DaemonSet or pod for whose name `is_one` holds is in the cluster.
@@ -117,9 +122,7 @@ fn has_one(node: &NodeSnapshot<'_>, is_one: impl Fn(&str) -> bool) -> Option<boo
 
 /// Returns whether something on the nodes may announce addresses of load balancers itself.
 pub(crate) fn announces_from_nodes(node: &NodeSnapshot<'_>) -> Option<bool> {
-    has_one(node, |name| {
-        ANNOUNCERS.iter().any(|announcer| name.contains(announcer))
-    })
+    has_one(node, announces_itself)
 }
 
 impl Judge<'_> {
@@ -143,15 +146,17 @@ impl Judge<'_> {
     /// the machine is a gateway of this node.
     pub(super) fn held_elsewhere(&self, question: Question<'_>) -> Option<Fault> {
         let address = question.flow.destination;
-        let routes = self.node.routes().ok()?.all.iter();
-        let gateways = routes.filter_map(|route| route.gateway);
-        let is_gateway = gateways.clone().any(|gateway| gateway == address);
         if question.flow.entry != Entry::Outside
             || self.places.service(address).is_none()
             || self.places.is_cluster_ip(address)
             || self.node_of(address).is_some()
-            || !is_gateway && announces_from_nodes(self.node) != Some(true)
         {
+            return None;
+        }
+        let routes = self.node.routes().ok()?.all.iter();
+        let gateways = routes.filter_map(|route| route.gateway);
+        let is_gateway = gateways.clone().any(|gateway| gateway == address);
+        if !is_gateway && announces_from_nodes(self.node) != Some(true) {
             return None;
         }
         let own = &self.node.addresses().ok()?.all;
@@ -175,10 +180,10 @@ impl Judge<'_> {
         let nodes = self.node.nodes().ok()?.iter();
         let nodes = nodes.flat_map(|node| &node.status.addresses);
         let nodes = nodes.filter_map(|at| at.address.parse::<IpAddr>().ok());
-        let nodes = nodes.filter(|at| network.addr.contains(*at) && *at != network.addr.addr);
+        let mut nodes = nodes.filter(|at| network.addr.contains(*at) && *at != network.addr.addr);
         let mut macs = gateways.filter_map(mac_of);
-        let is_held = (is_gateway || macs.all(is_other))
-            && nodes.into_iter().all(|at| mac_of(at).is_some_and(is_other));
+        let is_held =
+            (is_gateway || macs.all(is_other)) && nodes.all(|at| mac_of(at).is_some_and(is_other));
         is_held.then(|| {
             Fault::Obstacle(Box::new(Obstacle::HeldElsewhere {
                 address,

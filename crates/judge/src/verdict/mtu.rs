@@ -25,6 +25,7 @@ impl Judge<'_> {
         question: Question<'_>,
         outcome: &Outcome,
     ) -> Option<Fault> {
+        let others = self.others.as_ref()?;
         if self.ends_here(outcome) {
             return None;
         }
@@ -33,7 +34,7 @@ impl Judge<'_> {
         let out = self.link(outcome.leaves_by()?)?;
         let added = overhead(out)?;
         let by = self.peers().address(name, Family::of(pod))?;
-        let there = self.others.as_ref()?.narrow(name, by, pod)?;
+        let there = others.narrow(name, by, pod)?;
         let is_pod = question.flow.entry == Entry::Pod;
         let home = || Some(self.link(&self.way_to(outcome.sent_from)?.0)?.mtu);
         let first = is_pod.then(home).flatten().unwrap_or(u32::MAX);

@@ -454,14 +454,16 @@ impl Judge<'_> {
     ) -> Option<OddWay> {
         let plain = self.router.found(Lookup::to(Asked::new(pod, None)));
         let plain = plain.ok().flatten()?;
-        let is_of_plugin = self
-            .link(device)
-            .is_some_and(|link| plugin_of(link).is_some());
-        let tunnel = self.announced_tunnel(name, Family::of(pod));
-        let tunnel = tunnel.filter(|tunnel| tunnel != device && !is_of_plugin);
-        let usual = self.hidden_in_main(pod, plain, tunnel.as_deref());
-        let is_hidden = usual.is_some();
-        let usual = usual.unwrap_or(plain);
+        let is_of_plugin = || {
+            let link = self.link(device);
+            link.is_some_and(|link| plugin_of(link).is_some())
+        };
+        let tunnel = (!plain.is_main() && !is_of_plugin())
+            .then(|| self.announced_tunnel(name, Family::of(pod)))
+            .flatten()
+            .filter(|tunnel| tunnel != device);
+        let hidden = self.hidden_in_main(pod, plain, tunnel.as_deref());
+        let usual = hidden.unwrap_or(plain);
         let way = |route: &Route| (route.device.as_deref() == Some(device), route.gateway);
         if way(usual) == (true, gateway)
             || usual.gateway != Some(by) && !usual.devices().iter().any(|link| self.is_tunnel(link))
@@ -471,7 +473,7 @@ impl Judge<'_> {
         let (route, rule) = self.leading(pod, (device, gateway))?;
         let rule = rule?;
         // Network plugins lead packets into tunnels by rules of their own, but not by a default route.
-        let is_of_tunnel = tunnel.is_some() && is_hidden;
+        let is_of_tunnel = tunnel.is_some() && hidden.is_some();
         if self.is_tunnel(device) && route.destination.prefix > 0 && !is_of_tunnel
             || self.keeps_pod_apart(&route.table)
         {
@@ -490,12 +492,15 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the route of the main table to `pod` that `chosen`, a route of another table which comes before it, hides: that is the default
-    /// route of a VPN, or the route hidden is by `tunnel`, which network plugins announce.
+    /// Returns the route of the main table to `pod` that `chosen`, a route of another table, hides: if `chosen` is a default route, as that of
+    /// a VPN, any route to the pod; otherwise only one by `tunnel`, which network plugins announce.
     fn hidden_in_main(&self, pod: IpAddr, chosen: &Route, tunnel: Option<&str>) -> Option<&Route> {
         let is_default = chosen.destination.prefix == 0;
         let mut routes = self.node.routes().ok()?.all.iter();
-        let hidden = routes.find(|route| {
+        if chosen.is_main() {
+            return None;
+        }
+        routes.find(|route| {
             let to = route.destination;
             let is_of_tunnel = || tunnel.is_some_and(|tunnel| route.devices() == [tunnel]);
             route.is_main()
@@ -503,8 +508,7 @@ impl Judge<'_> {
                 && to.prefix > 0
                 && to.contains(pod)
                 && (is_default || is_of_tunnel())
-        });
-        hidden.filter(|_| !chosen.is_main())
+        })
     }
 
     /// Returns the address of this node in `range` whose network leads packets for `pod` to `link`.

@@ -215,16 +215,15 @@ impl<'n> Places<'n> {
     /// Returns the Node in whose range of pods `addr` is; where it is in none, as without podCIDRs, the one that EndpointSlices name for
     /// it.
     pub(super) fn node_of_pod(&self, addr: IpAddr) -> Option<&'n Node> {
-        let nodes = self.node.nodes().ok()?.iter();
-        let has = |node: &Node| pod_ranges(node).iter().any(|range| range.contains(addr));
-        let mut in_range = nodes.filter(|node| has(node));
-        let by_slice = || self.node_called(self.endpoint_nodes().get(&addr)?);
-        match (in_range.next(), in_range.next()) {
-            (None, _) => by_slice(),
-            (Some(only), None) => Some(only),
-            // Two Nodes may have the same range.
-            (Some(first), Some(_)) => by_slice().filter(|node| has(node)).or(Some(first)),
-        }
+        let mut nodes = self.node.nodes().ok()?.iter();
+        let has = |node: &&Node| pod_ranges(node).iter().any(|range| range.contains(addr));
+        let named = self.endpoint_nodes().get(&addr);
+        let by_slice = named.and_then(|name| self.node_called(name));
+        // Two Nodes may have the same range.
+        by_slice
+            .filter(has)
+            .or_else(|| nodes.find(has))
+            .or(by_slice)
     }
 
     /// Returns the names of the Nodes of endpoints with addresses of their own.

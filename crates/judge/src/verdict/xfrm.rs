@@ -229,7 +229,7 @@ impl Judge<'_> {
                 .filter(|template| !template.is_optional)
         };
         if asks.direction != Direction::Out {
-            // Packets that come without IPsec pass templates that may be left out.
+            // Packets that come without IPsec pass if the templates are optional.
             return match needed().next() {
                 None => Association::Unneeded,
                 Some(_) => Association::Possible,

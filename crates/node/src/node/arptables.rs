@@ -42,7 +42,9 @@ fn chain(head: &str) -> Result<Chain, String> {
         .split_once(" (")
         .ok_or_else(|| format!("{head:?} is no chain"))?;
     let policy = rest.strip_prefix("policy ").map(|policy| {
-        let policy = policy.split([' ', ')']).next().unwrap_or_default();
+        let policy = policy
+            .split_once([' ', ')'])
+            .map_or(policy, |(policy, _)| policy);
         Base {
             kind: "filter".to_owned(),
             hook: name.to_lowercase(),

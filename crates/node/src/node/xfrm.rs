@@ -185,6 +185,11 @@ fn ends(mut words: Words<'_>) -> Result<State, String> {
     })
 }
 
+/// Returns a number without its repetition in parentheses: `7(0x00000007)`.
+fn without_note(text: &str) -> &str {
+    text.split_once('(').map_or(text, |(number, _)| number)
+}
+
 /// Adds what a line below the addresses says of `state`.
 fn associate(state: &mut State, mut words: Words<'_>) -> Result<(), String> {
     let first = words.next();
@@ -193,10 +198,10 @@ fn associate(state: &mut State, mut words: Words<'_>) -> Result<(), String> {
         match (first, of) {
             (Some("proto"), "proto") => words.value(of)?.clone_into(&mut state.proto),
             (Some("proto"), "spi") => {
-                state.spi = number(words.value(of)?.split('(').next().unwrap_or_default())?;
+                state.spi = number(without_note(words.value(of)?))?;
             }
             (Some("proto"), "reqid") => {
-                state.request = number(words.value(of)?.split('(').next().unwrap_or_default())?;
+                state.request = number(without_note(words.value(of)?))?;
             }
             (Some("proto"), "mode") => words.value(of)?.clone_into(&mut state.mode),
             (Some("if_id"), "if_id") => state.if_id = number(words.value(of)?)?,
