@@ -11,7 +11,6 @@ use super::region::{self, Ranges};
 use super::target;
 use kpx_node::cluster::config::ProxyConfig;
 use kpx_node::cluster::{EndpointSlice, Node, Pod};
-use kpx_node::evidence::Item;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::Connection;
@@ -95,9 +94,9 @@ pub struct Pods<'a> {
     pub all: &'a [Pod],
     /// `EndpointSlices`, which name pods too.
     pub slices: &'a [EndpointSlice],
-    /// The networks of links of the node, where not all pods are read.
+    /// The networks of links of the node.
     connected: &'a [Connection],
-    /// kube-proxy's configuration, where not all pods are read.
+    /// kube-proxy's configuration.
     config: Option<&'a ProxyConfig>,
 }
 
@@ -122,8 +121,6 @@ impl<'a> Pods<'a> {
         let of_endpoints = endpoints.filter_map(|endpoint| endpoint.node_name.as_deref());
         let is_it = |text: &&str| Some(*text) == name.as_deref();
         let named = || of_pods.chain(of_endpoints).find(is_it);
-        let reads_all = node.pods().is_ok() && node.evidence().missing_part(Item::Pods).is_none();
-        let connected = node.connected().ok().filter(|_| !reads_all);
         Self {
             name: object
                 .map(|object| object.metadata.name.as_str())
@@ -131,8 +128,8 @@ impl<'a> Pods<'a> {
             node: object,
             all,
             slices,
-            connected: connected.map_or(&[][..], Vec::as_slice),
-            config: node.proxy_config().ok().filter(|_| !reads_all),
+            connected: node.connected().map_or(&[][..], Vec::as_slice),
+            config: node.proxy_config().ok(),
         }
     }
 }
@@ -412,13 +409,14 @@ fn from(addr: IpAddr, node: &NodeSnapshot<'_>, pods: Pods<'_>) -> Source {
         .pod_addresses(family)
         .into_iter()
         .find(|pod| pod.addr == addr);
-    let here = pod
-        .as_ref()
-        .is_some_and(|pod| pod.node.as_deref() == Some(pods.name()))
-        || pods
-            .prefixes(family)
-            .iter()
-            .any(|prefix| prefix.contains(addr));
+    let node_of_pod = pod.as_ref().and_then(|pod| pod.node.as_deref());
+    let here = match node_of_pod {
+        Some(node_of_pod) => node_of_pod == pods.name(),
+        None => {
+            let prefixes = pods.prefixes(family);
+            prefixes.iter().any(|prefix| prefix.contains(addr))
+        }
+    };
     match (here, pod) {
         (true, Some(pod)) => from_pod(&pod),
         (true, None) => Source {
