@@ -145,8 +145,10 @@ async fn questions_are_printed_above_the_lines_and_answered() {
     ] {
         assert!(said.contains(tells), "{tells}: {kept:#?}");
     }
+    // Steps that end at once may not be drawn.
+    let between = [" 2/5 ", " 3/5 ", " 4/5 "];
     assert!(
-        seen.ever(|glass| shows(glass, "worker1", " 2/5 ")),
+        seen.ever(|glass| between.iter().any(|step| shows(glass, "worker1", step))),
         "{:#?}",
         seen.all
     );
