@@ -206,6 +206,31 @@ fn announce(dir: &tempfile::TempDir, change: impl Fn(&mut Value)) {
     write(dir, NODES, json(each));
 }
 
+/// Tried in a network namespace: the kernel sends no IPv4 packet of VXLAN from an address that it does not have, and sends those of IPv6.
+#[tokio::test]
+async fn a_tunnel_does_not_send_from_an_address_that_the_machine_has_lost() {
+    let at = |local: &str| {
+        let dir = tunnelled();
+        let edit = |all: &mut Value| {
+            let mut links = all.as_array_mut().unwrap().iter_mut();
+            let link = links.find(|link| link["ifname"] == "flannel.1").unwrap();
+            let key = if local.contains(':') { "local6" } else { "local" };
+            link["linkinfo"]["info_data"][key] = local.into();
+        };
+        write(&dir, LINKS, json(edit));
+        dir
+    };
+    for held in ["10.210.0.16", "fd00:210::99"] {
+        says(&at(held), "demo/edge:http", "works", &[]).await;
+    }
+    let words = [
+        "tunnel flannel.1 sends from 10.210.0.99, which no link of this machine has",
+        "so the kernel drops what it sends",
+    ];
+    let dir = at("10.210.0.99");
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}
+
 #[tokio::test]
 async fn azure_drops_ip_in_ip() {
     for (provider, fate) in [("azure", "partly"), ("gce", "works")] {

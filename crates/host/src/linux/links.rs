@@ -232,17 +232,20 @@ fn link_info(infos: &[LinkInfo]) -> Map<String, Value> {
                     InfoVxlan::Id(id) => Some(("id", json!(id))),
                     InfoVxlan::Port(port) => Some(("port", json!(port))),
                     InfoVxlan::CollectMetadata(on) => Some(("external", json!(on))),
+                    InfoVxlan::Local(addr) => Some(("local", json!(addr))),
+                    InfoVxlan::Local6(addr) => Some(("local6", json!(addr))),
                     _ => None,
                 });
                 let data = known.map(|(key, value)| (key.to_owned(), value));
                 all.insert("info_data".to_owned(), Value::Object(data.collect()))
             }
             LinkInfo::Data(InfoData::IpTunnel(tunnel)) => {
-                let remote = tunnel.iter().find_map(|attribute| match attribute {
-                    InfoIpTunnel::Remote(addr) => Some(json!({ "remote": addr })),
+                let ends = tunnel.iter().filter_map(|attribute| match attribute {
+                    InfoIpTunnel::Local(addr) => Some(("local".to_owned(), json!(addr))),
+                    InfoIpTunnel::Remote(addr) => Some(("remote".to_owned(), json!(addr))),
                     _ => None,
                 });
-                remote.and_then(|remote| all.insert("info_data".to_owned(), remote))
+                all.insert("info_data".to_owned(), Value::Object(ends.collect()))
             }
             LinkInfo::Data(InfoData::Bridge(bridge)) => {
                 all.insert("info_data".to_owned(), Value::Object(bridge_data(bridge)))

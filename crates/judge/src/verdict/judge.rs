@@ -371,7 +371,7 @@ impl<'n> Judge<'n> {
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
-        let asked: [&dyn Fn() -> Option<Fault>; 29] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 30] = [
             &|| self.held_elsewhere(question),
             &|| self.kept_by_route(outcome),
             &|| self.ingress(question, outcome),
@@ -395,6 +395,7 @@ impl<'n> Judge<'n> {
             &|| self.stopped_tunnel(question, outcome),
             &|| self.back_into_tunnel(outcome),
             &|| self.home_gone(outcome),
+            &|| self.tunnel_source(outcome),
             &|| self.off_tunnel(outcome),
             &|| self.off_interface(outcome),
             &|| self.too_large_there(question, outcome),

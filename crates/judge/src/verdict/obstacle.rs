@@ -326,6 +326,15 @@ pub enum Obstacle {
         /// The rule.
         by: Box<By>,
     },
+    /// A tunnel has the address of no link.
+    TunnelSource {
+        /// The tunnel's link.
+        link: String,
+        /// The address from which it sends.
+        address: IpAddr,
+        /// The network plugin's pod on this node, as `NAMESPACE/NAME`, if the Node has another address by now.
+        agent: Option<String>,
+    },
     /// Rules stop the tunnel's packets, which carry packets of pods.
     Tunnel {
         /// The tunnel's link.
@@ -686,6 +695,7 @@ impl Obstacle {
             | Self::ForeignTunnelEnd { .. }
             | Self::InnerTunnelEnd { .. }
             | Self::OffTunnel { .. }
+            | Self::TunnelSource { .. }
             | Self::BlockedByCloud { .. }
             | Self::HomeGone { .. }
             | Self::OtherMac { .. }
@@ -751,6 +761,7 @@ impl Obstacle {
             | Self::ForeignTunnelEnd { .. }
             | Self::InnerTunnelEnd { .. }
             | Self::OffTunnel { .. }
+            | Self::TunnelSource { .. }
             | Self::OtherMac { .. }
             | Self::AddressGone { .. }
             | Self::NoLocalRoute { .. }

@@ -601,6 +601,30 @@ impl Judge<'_> {
         })))
     }
 
+    /// Returns the fault of a packet that leaves by a tunnel which has the address of no link: the kernel sends no IPv4 packet from there,
+    /// and other nodes send theirs to the address that the Node announces.
+    pub(super) fn tunnel_source(&self, outcome: &Outcome) -> Option<Fault> {
+        let link = self.link(outcome.leaves_by()?)?;
+        let address = link.local?;
+        let here = &self.node.addresses().ok()?.all;
+        let family = Family::of(address);
+        let mut of_family = here.iter().filter(|at| at.addr.family() == family);
+        // A listing may be of the other family alone.
+        let first = of_family.next()?;
+        let is_held = first.addr.addr == address || of_family.any(|at| at.addr.addr == address);
+        let own = self.places.object();
+        let is_announced = || own.and_then(|own| end_of(own, family)) == Some(address);
+        if is_held || family == Family::V6 && !is_announced() {
+            return None;
+        }
+        let has_moved = own.is_some_and(|own| !addresses(own).contains(&address));
+        Some(Fault::Obstacle(Box::new(Obstacle::TunnelSource {
+            link: link.name.clone(),
+            address,
+            agent: self.agent().filter(|_| has_moved),
+        })))
+    }
+
     /// Returns the fault of a packet to a pod of another Node whose replies go to an address that this machine does not use.
     pub(super) fn home_gone(&self, outcome: &Outcome) -> Option<Fault> {
         let (own, _) = self
@@ -828,9 +852,9 @@ fn end_of(node: &Node, family: Family) -> Option<IpAddr> {
 
 /// Returns the family of the own packets of tunnel `link`.
 fn outer_family(link: &Link) -> Family {
-    if link.name.contains("-v6") {
-        Family::V6
-    } else {
-        Family::V4
+    match link.local {
+        Some(address) => Family::of(address),
+        None if link.name.contains("-v6") => Family::V6,
+        None => Family::V4,
     }
 }

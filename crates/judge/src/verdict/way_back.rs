@@ -54,13 +54,14 @@ impl Judge<'_> {
             flow: &flow,
             port: None,
         };
-        let asked: [&dyn Fn() -> Option<Fault>; 9] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 10] = [
             &|| self.led_elsewhere(question, end),
             &|| self.broken_link(back, end),
             &|| self.unanswered(back, end),
             &|| self.other_machine(back, end),
             &|| self.stopped_tunnel(question, end),
             &|| self.home_gone(end),
+            &|| self.tunnel_source(end),
             &|| self.off_tunnel(end),
             &|| self.off_interface(end),
             &|| self.same_tunnel_end(end),

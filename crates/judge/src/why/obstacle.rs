@@ -126,6 +126,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::ForeignTunnelEnd { .. }
         | Obstacle::InnerTunnelEnd { .. }
         | Obstacle::OffTunnel { .. }
+        | Obstacle::TunnelSource { .. }
         | Obstacle::BlockedByCloud { .. }
         | Obstacle::OtherMac { inside: None, .. }
         | Obstacle::AddressGone { .. }

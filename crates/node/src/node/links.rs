@@ -101,6 +101,8 @@ pub struct Link {
     pub vni: Option<u64>,
     /// Of a bridge that filters VLANs: the VLAN of ports that are in none, 0 for none; `None` of other links, or if it is not listed.
     pub default_vlan: Option<u64>,
+    /// The address from which a tunnel sends; `None` if it takes any.
+    pub local: Option<IpAddr>,
     /// The fixed other end of an IP tunnel.
     pub remote: Option<IpAddr>,
     /// Whether the bridge hands its packets of IPv4 and of IPv6 to iptables, whatever the node's sysctls say (`nf_call_iptables`,
@@ -298,9 +300,12 @@ pub fn links(text: &str) -> Result<Links, Gap> {
         let filters = data("vlan_filtering") == Some(1);
         let (tunnel_port, vni) = (data("port"), data("id"));
         let default_vlan = data("vlan_default_pvid").filter(|_| filters);
-        let remote = link.linkinfo.data.get("remote").and_then(Value::as_str);
-        let remote = remote.and_then(|text| text.parse::<IpAddr>().ok());
-        let remote = remote.filter(|addr| !addr.is_unspecified());
+        let end = |key: &str| {
+            let text = link.linkinfo.data.get(key).and_then(Value::as_str);
+            let addr = text.and_then(|text| text.parse::<IpAddr>().ok());
+            addr.filter(|addr| !addr.is_unspecified())
+        };
+        let (local, remote) = (end("local").or_else(|| end("local6")), end("remote"));
         let calls = ["nf_call_iptables", "nf_call_ip6tables"].map(|key| data(key) == Some(1));
         let port_state = link.linkinfo.slave_data.get("state");
         let port_state = port_state.and_then(Value::as_str).map(str::to_owned);
@@ -328,6 +333,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             mac: link.address,
             vni,
             default_vlan,
+            local,
             remote,
             calls,
             hairpin,

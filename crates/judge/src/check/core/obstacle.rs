@@ -558,6 +558,16 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
             format!("bridge fdb show dev {link}"),
         ),
+        Obstacle::TunnelSource {
+            agent: Some(agent), ..
+        } => {
+            let (namespace, name) = agent.split_once('/').unwrap_or(("kube-system", agent));
+            Fix::kubectl(
+                "Restart the network plugin's pod on this node: it makes the tunnel anew, with the address that the Node has now.",
+                format!("kubectl -n {namespace} delete pod {name}"),
+            )
+        }
+        Obstacle::TunnelSource { agent: None, .. } => Fix::said(HOME_GONE),
         Obstacle::OffTunnel {
             agent: Some(agent), ..
         } => {

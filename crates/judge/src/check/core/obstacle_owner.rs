@@ -51,6 +51,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::ForeignTunnelEnd { .. }
         | Obstacle::InnerTunnelEnd { .. }
         | Obstacle::OffTunnel { .. }
+        | Obstacle::TunnelSource { .. }
         | Obstacle::NoPeer { agent: Some(_), .. }
         | Obstacle::AddressGone { .. }
         | Obstacle::NoBridge { .. }

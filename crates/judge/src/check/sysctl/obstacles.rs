@@ -589,6 +589,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::TunnelMac { link, .. }
         | Obstacle::SameNetwork { link, .. }
         | Obstacle::OffTunnel { link, .. }
+        | Obstacle::TunnelSource { link, .. }
         | Obstacle::BlockedByCloud { link, .. }
         | Obstacle::NoPeer { link, .. }
         | Obstacle::Link {

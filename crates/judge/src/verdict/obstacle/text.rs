@@ -306,6 +306,14 @@ impl fmt::Display for Obstacle {
                 "the network plugin took {address} of {link} for this node's address (annotation {annotation}): other nodes send what \
                  is for its pods there, and do not reach it"
             ),
+            Self::TunnelSource { link, address, .. } if address.is_ipv4() => write!(
+                f,
+                "tunnel {link} sends from {address}, which no link of this machine has, so the kernel drops what it sends"
+            ),
+            Self::TunnelSource { link, address, .. } => write!(
+                f,
+                "tunnel {link} has the local address {address}, which no link of this machine has: other nodes send what is for it there"
+            ),
             Self::OffTunnel {
                 link,
                 state: TunnelState::OtherNetwork { own, announced, .. },
