@@ -214,7 +214,11 @@ async fn a_tunnel_does_not_send_from_an_address_that_the_machine_has_lost() {
         let edit = |all: &mut Value| {
             let mut links = all.as_array_mut().unwrap().iter_mut();
             let link = links.find(|link| link["ifname"] == "flannel.1").unwrap();
-            let key = if local.contains(':') { "local6" } else { "local" };
+            let key = if local.contains(':') {
+                "local6"
+            } else {
+                "local"
+            };
             link["linkinfo"]["info_data"][key] = local.into();
         };
         write(&dir, LINKS, json(edit));

@@ -513,3 +513,41 @@ async fn kube_proxy_with_another_name_has_no_local_endpoint() {
     let words = ["kube-proxy runs with the name other", "hostname-override"];
     says(&dir, "demo/edge-local", "partly", &words).await;
 }
+
+/// A clusterCIDR that contains the network of the nodes: a machine there is no pod, and sees addresses of pods.
+#[tokio::test]
+async fn a_machine_of_the_nodes_network_in_the_range_of_pods_is_outside_of_the_cluster() {
+    let dir = copy(HEALTHY);
+    let machine = "10.210.0.99";
+    write(&dir, "node/iptables-save.txt", |text| {
+        text.replace(EDGE, machine)
+    });
+    write(
+        &dir,
+        "cluster/endpointslices.json",
+        json(|slices| {
+            let slices = slices["items"].as_array_mut().unwrap().iter_mut();
+            for endpoint in slices
+                .filter_map(|slice| slice["endpoints"].as_array_mut())
+                .flatten()
+            {
+                if endpoint["addresses"][0] == EDGE {
+                    endpoint["addresses"][0] = machine.into();
+                    let fields = endpoint.as_object_mut().unwrap();
+                    fields.retain(|key, _| !["targetRef", "nodeName"].contains(&&**key));
+                }
+            }
+        }),
+    );
+    for file in ["kube-proxy/config.conf", "kube-proxy/configz.json"] {
+        write(&dir, file, |text| {
+            text.replace("10.244.0.0/16", "10.0.0.0/8")
+        });
+    }
+    let words = [
+        "10.210.0.99",
+        "outside of the cluster",
+        "needs a route to the pods",
+    ];
+    says(&dir, "demo/edge:http", "unknown", &words).await;
+}

@@ -98,6 +98,8 @@ pub(super) struct Places<'n> {
     is_whole: bool,
     /// The ranges of all pods.
     pods_anywhere: Vec<Cidr>,
+    /// The networks of nodes in the ranges of pods, in which no pod has an address.
+    machines: OnceCell<Vec<Cidr>>,
     /// The pods and endpoints by their addresses.
     holders: OnceCell<HashMap<IpAddr, Holder>>,
     /// The ports that pods declare, by their names.
@@ -153,6 +155,7 @@ impl<'n> Places<'n> {
             led_away,
             is_whole,
             pods_anywhere,
+            machines: OnceCell::new(),
             holders: OnceCell::new(),
             declared: OnceCell::new(),
             endpoint_nodes: OnceCell::new(),
@@ -203,7 +206,34 @@ impl<'n> Places<'n> {
 
     /// Returns whether `addr` is in the range of any node's pods.
     pub(super) fn is_pod(&self, addr: IpAddr) -> bool {
-        self.pods_anywhere.iter().any(|range| range.contains(addr))
+        let mut ranges = self.pods_anywhere.iter();
+        ranges.any(|range| range.contains(addr)) && !self.is_of_machines(addr)
+    }
+
+    /// Returns whether `addr` is in a network of nodes that kube-proxy's clusterCIDR contains by mistake: neither is it in the range of a
+    /// Node's pods, nor has a pod an address there.
+    fn is_of_machines(&self, addr: IpAddr) -> bool {
+        let machines = self.machines.get_or_init(|| {
+            let addresses = self.node.addresses().map_or(&[][..], |all| &all.all);
+            let links = self.links_of_node();
+            let of_nodes = addresses.iter().filter(|at| links.contains(&*at.link));
+            let networks = of_nodes.filter(|at| !at.addr.is_host());
+            let networks = networks.map(|at| at.addr.normal());
+            let nodes = self.node.nodes().into_iter().flatten();
+            let of_pods: Vec<Cidr> = nodes.flat_map(pod_ranges).collect();
+            let holders = self.holders.get_or_init(|| self.all_holders());
+            let is_pods = |network: &Cidr| {
+                let mut all = holders.iter();
+                of_pods
+                    .iter()
+                    .any(|range| range.contains(network.addr) || network.contains(range.addr))
+                    || all.any(|(addr, holder)| {
+                        matches!(holder, Holder::Pod(_)) && network.contains(*addr)
+                    })
+            };
+            networks.filter(|network| !is_pods(network)).collect()
+        });
+        machines.iter().any(|network| network.contains(addr)) && self.knows_pods()
     }
 
     /// Returns the Node called `name`.
