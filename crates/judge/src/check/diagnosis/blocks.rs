@@ -1,7 +1,9 @@
 //! The findings in blocks: findings that one fix clears are one block.
 
+use std::collections::BTreeSet;
+
 use super::Diagnosed;
-use crate::check::{Advice, Fix, Severity};
+use crate::check::{Advice, Fix, ServiceRef, Severity};
 
 /// Findings that one fix clears, or a finding without such a fix. Numbers are positions among the findings of the diagnosis.
 #[derive(Clone, Debug)]
@@ -28,7 +30,8 @@ impl Block {
     }
 }
 
-/// Returns the blocks of `findings`: the worst first, then the blocks with the fix that clears the most.
+/// Returns the blocks of `findings`: the worst first, then those that concern the most Services, then those with the fix that clears the
+/// most.
 pub(super) fn blocks(findings: &[Diagnosed]) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for group in groups(findings) {
@@ -52,9 +55,26 @@ pub(super) fn blocks(findings: &[Diagnosed]) -> Vec<Block> {
     }
     blocks.sort_by_key(|block| {
         let cleared = block.shared_fix().map(|_| block.count());
-        std::cmp::Reverse((block.severity, block.is_vital, cleared))
+        let breadth = breadth(findings, block);
+        std::cmp::Reverse((block.severity, block.is_vital, breadth, cleared))
     });
     blocks
+}
+
+/// Returns the number of Services that a block concerns; the most if one of its findings names none, as it is about the node.
+fn breadth(findings: &[Diagnosed], block: &Block) -> usize {
+    let mut services = BTreeSet::new();
+    for diagnosed in block.groups.iter().flatten().map(|at| &findings[*at]) {
+        let consequences = diagnosed.consequences.iter();
+        let of_these = consequences.flat_map(|consequence| &consequence.finding.services);
+        let all = diagnosed.finding.services.iter().chain(of_these);
+        let known = services.len();
+        services.extend(all.map(ServiceRef::whole));
+        if diagnosed.finding.services.is_empty() && services.len() == known {
+            return usize::MAX;
+        }
+    }
+    services.len()
 }
 
 /// Groups findings that have the same message; they are sorted by severity and check already.

@@ -29,7 +29,7 @@ pub struct Diagnosis {
     pub checks: Vec<Checked>,
     /// The findings that no other one explains, by severity.
     pub findings: Vec<Diagnosed>,
-    /// The findings in blocks: the worst first, then the blocks with the fix that clears the most.
+    /// The findings in blocks: the worst first, then those that concern the most Services.
     pub blocks: Vec<Block>,
     /// The findings that the operator ignores, by severity.
     pub hidden: Vec<Hidden>,

@@ -11,7 +11,7 @@ use crate::check::{
     Verdict, When,
 };
 use crate::trace::{Entry, Verdict as End};
-use crate::verdict::{LocalPorts, PORT_RANGE, RESERVED_PORTS, sysctl_of};
+use crate::verdict::{Fault, LocalPorts, PORT_RANGE, RESERVED_PORTS, Surveyed, sysctl_of};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::config::NodePortsAt;
 use kpx_node::evidence::{Gap, Item, Kernel};
@@ -216,12 +216,24 @@ fn ip_forward(facts: &Facts<'_>) -> Verdict {
             Finding::new(Severity::Warning, Subject::sysctl(key), message)
                 .evidence([seen, Proof::Note(note)])
         };
-        findings.push(finding.fix(Fix::on_node(
+        let stopped = stopped_by(facts, &Fault::NotForwarded { key });
+        findings.push(finding.services(stopped).fix(Fix::on_node(
             "Set the sysctl, and write it to a file of /etc/sysctl.d to make it persistent.",
             format!("sysctl -w {key}=1"),
         )));
     }
     findings.verdict()
+}
+
+/// Returns the Services of which connections fail with `fault`.
+fn stopped_by(facts: &Facts<'_>, fault: &Fault) -> BTreeSet<ServiceRef> {
+    let ports = facts.surveyed().into_iter().flatten();
+    let is_stopped = |port: &&Surveyed| {
+        let mut failing = port.cells.iter().filter(|cell| !cell.by_design);
+        failing.any(|cell| cell.fault.as_ref() == Some(fault))
+    };
+    let stopped = ports.filter(is_stopped);
+    stopped.map(|port| ServiceRef::from(&port.name)).collect()
 }
 
 /// Returns the finding of NodePorts on localhost that kube-proxy is to serve, but the sysctl `key` keeps from working.
