@@ -16,7 +16,8 @@ use kpx_node::cluster::{EndpointSlice, Pod, Service};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
-use kpx_node::owner::chain_owner::{Maker, is_node_local_dns};
+use kpx_node::node::routes::PolicyRule;
+use kpx_node::owner::chain_owner::{Maker, is_aws_branch, is_node_local_dns};
 use kpx_node::owner::{self, Endpoint, EndpointState, Port};
 
 impl Judge<'_> {
@@ -72,6 +73,9 @@ impl Judge<'_> {
         }
         if self.ends_here(outcome) {
             return self.at_the_node(question, outcome, at);
+        }
+        if let Some(fault) = self.past_local(outcome, at.ip()) {
+            return Some(fault);
         }
         if let Some(fault) = self.service_address(question, outcome, at) {
             return Some(fault);
@@ -489,6 +493,10 @@ impl Judge<'_> {
                 device.to_owned()
             }
         };
+        // The network of AWS sends it back.
+        if is_aws_branch(device) {
+            return None;
+        }
         if outcome.gateway.is_some() && self.is_kept_apart(outcome.sent_from) {
             return Some(Fault::Unknown(Missing::Unmodelled(format!(
                 "routing policy rules lead what pod {} sends to {pod}, a pod of this node, by {way}: whether that router sends it back \
@@ -653,6 +661,26 @@ impl Judge<'_> {
                 .then_some("iptables.localhostNodePorts is false"),
             (Family::V4, Mode::Userspace) => None,
         }
+    }
+
+    /// Returns the fault of a packet for an address of the node, as that of NodeLocal DNS, if a routing policy rule before the table local
+    /// leads it out.
+    fn past_local(&self, outcome: &Outcome, address: IpAddr) -> Option<Fault> {
+        let holder = self.places.own(address)?;
+        let device = outcome.leaves_by()?;
+        let (route, first) = self.leading(address, (device, outcome.gateway))?;
+        let mut rules = self.node.rules().ok()?.all.iter();
+        // The same table may be for what comes in by that link.
+        let is_it = |rule: &&PolicyRule| {
+            rule.table.as_ref() == Some(&route.table) && rule.iif.as_deref() != Some(device)
+        };
+        let rule = rules.find(is_it).or(first)?;
+        Some(Fault::Obstacle(Box::new(Obstacle::PastLocal {
+            address,
+            holder: holder.to_owned(),
+            link: device.to_owned(),
+            rule: Box::new(rule.clone()),
+        })))
     }
 
     /// Returns the fault of a packet that leaves the node for an address of a Service.

@@ -431,7 +431,10 @@ impl<'n> Judge<'n> {
 
     /// Returns whether `outcome` ends at this node itself.
     pub(super) fn ends_here(&self, outcome: &Outcome) -> bool {
-        outcome.verdict == trace::Verdict::Local || self.places.own(outcome.destination.0).is_some()
+        // A routing policy rule before the table local leads packets to the node's own address out again.
+        let is_own =
+            || self.places.own(outcome.destination.0).is_some() && outcome.leaves_by().is_none();
+        outcome.verdict == trace::Verdict::Local || is_own()
     }
 
     pub(super) fn is_forwarded(&self, question: Question<'_>, outcome: &Outcome) -> bool {

@@ -84,6 +84,17 @@ pub enum Obstacle {
         /// The routing policy rule that leads to its table.
         rule: Option<Box<PolicyRule>>,
     },
+    /// A routing policy rule before the table local leads packets for an address of the node out.
+    PastLocal {
+        /// The address.
+        address: IpAddr,
+        /// The link that has it.
+        holder: String,
+        /// The link by which the packets leave.
+        link: String,
+        /// The rule.
+        rule: Box<PolicyRule>,
+    },
     /// A route leads packets into a tunnel that is for packets to pods alone.
     IntoTunnel {
         /// The tunnel's link.
@@ -674,7 +685,7 @@ impl Obstacle {
             | Self::NoLocalRoute { inside: None, .. }
             | Self::Duplicate { .. }
             | Self::Taken { end: None, .. } => 3,
-            Self::Taken { end: Some(_), .. } | Self::Wayless { .. } | Self::KeptByRoute { .. } => 8,
+            Self::Taken { end: Some(_), .. } | Self::Wayless { .. } | Self::KeptByRoute { .. } | Self::PastLocal { .. } => 8,
             Self::Deaf { .. }
             | Self::Inside { .. }
             | Self::InsideRoute { reply: true, .. }
@@ -774,6 +785,7 @@ impl Obstacle {
             | Self::ReversePath { .. }
             | Self::RouteBack { refused: false, .. }
             | Self::KeptByRoute { .. }
+            | Self::PastLocal { .. }
             | Self::NoBridge { .. }
             | Self::Strayed { .. }
             | Self::Gatewayless { .. }

@@ -23,6 +23,8 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::RouteBack {
             before: Some(rule), ..
         } => vec![Repair::AddPolicyRule(rule.clone())],
+        // Other packets of the pods need the rule.
+        Obstacle::PastLocal { .. } => Vec::new(),
         Obstacle::KeptByRoute {
             rule: Some(rule), ..
         }

@@ -339,6 +339,11 @@ pub fn is_node_local_dns(link: &str) -> bool {
     maker_of_link(link) == Maker::Other(NODE_LOCAL_DNS)
 }
 
+/// Returns whether `link` is the network card that the AWS VPC CNI gives to a pod with security groups of its own.
+pub fn is_aws_branch(link: &str) -> bool {
+    link.starts_with("vlan.eth")
+}
+
 /// Returns the first digits of the id of the Docker network whose bridge is `link`.
 pub fn docker_network(link: &str) -> Option<&str> {
     let id = link.strip_prefix("br-")?;

@@ -13,7 +13,7 @@ use crate::verdict::{
     RESERVED_PORTS, SameNetworkAs, SilentMachine, Stranger, TunnelState, Wayless, WrongMac,
     accept_ra_of, disable_ipv6_of, is_of_vpn, sysctl_of,
 };
-use kpx_node::backend::chain_owner::docker_network;
+use kpx_node::backend::chain_owner::{docker_network, is_aws_branch};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -346,6 +346,15 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                  a network card (`denyinterfaces` in dhcpcd.conf, `unmanaged-devices` in NetworkManager.conf)."
             ),
             route.removal(),
+        ),
+        Obstacle::PastLocal { link, .. } if is_aws_branch(link) => Fix::kubectl(
+            "Set POD_SECURITY_GROUP_ENFORCING_MODE to standard, and create the pods with security groups anew: their packets then pass the \
+             node.",
+            "kubectl -n kube-system set env daemonset aws-node POD_SECURITY_GROUP_ENFORCING_MODE=standard",
+        ),
+        Obstacle::PastLocal { rule, .. } => Fix::on_node(
+            "Let what made the rule give it a priority behind that of the table local. The rules:",
+            format!("ip {}rule", if rule.family == Family::V6 { "-6 " } else { "" }),
         ),
         Obstacle::HiddenRoute { route, .. }
             if let Some(network) = route.device.as_deref().and_then(docker_network) =>

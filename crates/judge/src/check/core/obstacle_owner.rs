@@ -59,7 +59,8 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::DuplicateInside { .. }
         | Obstacle::TwoPods { .. } => "the network plugin",
         Obstacle::TunnelMac { .. } => "flannel",
-        Obstacle::Detour { rule: Some(_), .. }
+        Obstacle::PastLocal { .. }
+        | Obstacle::Detour { rule: Some(_), .. }
         | Obstacle::Wayless {
             by: Wayless::NoMain(_),
             ..

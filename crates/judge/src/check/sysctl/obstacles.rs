@@ -607,7 +607,8 @@ fn about(what: &Obstacle) -> Subject {
         Obstacle::RouteBack {
             home: Some(home), ..
         } => Subject::Prefix { prefix: home.range },
-        Obstacle::KeptByRoute {
+        Obstacle::PastLocal { rule, .. }
+        | Obstacle::KeptByRoute {
             rule: Some(rule), ..
         }
         | Obstacle::Detour {

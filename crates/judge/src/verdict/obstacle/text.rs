@@ -100,6 +100,17 @@ impl fmt::Display for Obstacle {
                 "packets to {to} enter tunnel {link}, which leads to pods alone: the {} leads there",
                 route_words(route)
             ),
+            Self::PastLocal {
+                address,
+                holder,
+                link,
+                rule,
+            } => write!(
+                f,
+                "routing policy rule {} ({rule}) comes before the table local and leads packets for {address}, the address of {holder} on \
+                 this node, out by {link}",
+                rule.priority
+            ),
             Self::KeptByRoute { route, .. } => write!(
                 f,
                 "the packets end at the node itself, which does not have their destination: table {} has the route {route}, which is for \

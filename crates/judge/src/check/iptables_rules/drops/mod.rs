@@ -11,14 +11,15 @@ mod marks;
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use effects::{Act, Effects};
 
 use crate::check::core::{Collector, MODE, PATH};
 use crate::check::{Check, Example, Facts, Severity, Text, Verdict, When};
 use crate::proof::{self, Fate, Space, Way};
-use crate::trace::region::{Coordinate as _, Field, Ranges, address};
+use crate::trace::region::{Asked, Coordinate as _, Field, Ranges, address};
+use crate::trace::route::{Decision, Lookup, Router};
 use crate::trace::walk::Walker;
 use crate::trace::{
     self, Assumption, Carried, Effect, Entry, Flow, Hop, Outcome, Question, Rule, Stop, Subsystem,
@@ -252,11 +253,21 @@ fn inside<'n, 'p>(
     };
     let astray = |fate: &Fate| !fate.ways.iter().all(arrives);
     let classes = proof::with_fate(node, &space, MOST_CLASSES, astray)?;
+    let router = Router::new(node);
+    let is_behind_link = |addr: IpAddr| {
+        let way = router.decide(Lookup::to(Asked::new(addr, None)));
+        matches!(way, Decision::Out { gateway: None, .. })
+    };
+    // Where each pod has a link, addresses behind none are of no pod.
+    let pods_have_links = sources.pods().any(is_behind_link);
     let mut flows = Vec::new();
     for class in classes {
         let mut flow = class.witness();
         if let Some(usual) = sources.pod_in(class.region.of(Field::Source)) {
             flow.source = flow.source.and(usual.addr);
+        }
+        if flow.entry == Entry::Pod && pods_have_links && !flow.source.is_none_or(is_behind_link) {
+            continue;
         }
         for (first, last) in class.region.of(Field::Destination).ranges() {
             let from = targets.partition_point(|(addr, ..)| addr < first);

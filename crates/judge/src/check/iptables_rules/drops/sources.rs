@@ -46,6 +46,11 @@ impl Sources {
         found
     }
 
+    /// Iterates over the addresses of the pods.
+    pub(super) fn pods(&self) -> impl Iterator<Item = IpAddr> {
+        self.pods.iter().filter_map(|pod| pod.addr)
+    }
+
     /// Returns a known pod whose address is one of `addresses`.
     pub(super) fn pod_in(&self, addresses: &Ranges) -> Option<&Source> {
         let mut pods = self.pods.iter();
