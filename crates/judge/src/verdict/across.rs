@@ -542,6 +542,7 @@ impl Judge<'_> {
             to: outcome.destination.0,
             way: link.clone(),
             agent: self.agent(),
+            error: None,
         })))
     }
 

@@ -73,8 +73,8 @@ pub use local_ports::{DEFAULT_RANGE, LocalPorts, PORT_RANGE, RESERVED_PORTS};
 pub use loss_class::{LossClass, Place, Sender};
 pub(crate) use neighbours::is_link_local;
 pub use obstacle::{
-    Arp, DEFAULT_TTL, FilterReason, Obstacle, SameNetworkAs, SilentMachine, TunnelState, Wayless,
-    Which, WrongMac, accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
+    Arp, DEFAULT_TTL, FilterReason, Obstacle, PortHolder, SameNetworkAs, SilentMachine,
+    TunnelState, Wayless, Which, WrongMac, accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
 };
 pub use outlook::{Outlook, Worse, foreign_end};
 pub use peers::home_gone;

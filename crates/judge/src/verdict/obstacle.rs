@@ -16,8 +16,8 @@ use kpx_node::node::tc::Filter;
 use kpx_node::node::xfrm::Policy;
 
 pub use parts::{
-    Arp, DEFAULT_TTL, FilterReason, SameNetworkAs, SilentMachine, TunnelState, Wayless, Which,
-    WrongMac,
+    Arp, DEFAULT_TTL, FilterReason, PortHolder, SameNetworkAs, SilentMachine, TunnelState, Wayless,
+    Which, WrongMac,
 };
 
 /// An obstacle: it stops packets or their replies, and is not a rule.
@@ -456,6 +456,8 @@ pub enum Obstacle {
         way: String,
         /// The pod of the network plugin on this node, as `NAMESPACE/NAME`, if it is known.
         agent: Option<String>,
+        /// With what its container ends each time that it starts.
+        error: Option<String>,
     },
     /// A permanent neighbour entry has another MAC than the link that has its address.
     OtherMac {
@@ -685,7 +687,10 @@ impl Obstacle {
             | Self::NoLocalRoute { inside: None, .. }
             | Self::Duplicate { .. }
             | Self::Taken { end: None, .. } => 3,
-            Self::Taken { end: Some(_), .. } | Self::Wayless { .. } | Self::KeptByRoute { .. } | Self::PastLocal { .. } => 8,
+            Self::Taken { end: Some(_), .. }
+            | Self::Wayless { .. }
+            | Self::KeptByRoute { .. }
+            | Self::PastLocal { .. } => 8,
             Self::Deaf { .. }
             | Self::Inside { .. }
             | Self::InsideRoute { reply: true, .. }

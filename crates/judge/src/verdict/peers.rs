@@ -172,14 +172,16 @@ impl Judge<'_> {
         if let Some(odd) = self.by_rule((name, addr), by, (device, gateway)) {
             return self.missing_way(address, name, (device, gateway), odd);
         }
-        if !self.places.is_pod(addr) {
-            let why = self.out_of_range(address, peer)?;
+        if let Some(why) = self.out_of_range(address, peer) {
             return self.missing_way(
                 address,
                 name,
                 (device, gateway),
                 OddWay { why, hider: None },
             );
+        }
+        if !self.places.is_pod(addr) {
+            return None;
         }
         let ranges = self.places.object().map(pod_ranges).unwrap_or_default();
         let mut shared = ranges.iter().filter(|range| range.contains(addr));
@@ -342,6 +344,7 @@ impl Judge<'_> {
         let is_odd = is_pod
             && !peers.by_address.contains_key(&addr)
             && ranges.iter().any(leads_to)
+            && !ranges.iter().any(|range| range.contains(addr))
             && self.goes_by_default(addr);
         is_odd.then_some(Odd::Outside { ranges })
     }

@@ -1,7 +1,7 @@
 //! Tunnels to other nodes: the addresses that Nodes announce for them (an address of two Nodes leads to neither), and the
 //! tunnel's own packets, which carry packets of pods and pass the rules of the node as its own.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::Deserialize;
 
@@ -9,7 +9,9 @@ use super::judge::{Judge, Question};
 use super::peers::{addresses, way_by};
 use super::place::pod_ranges;
 use super::replies::{ends, is_stopped};
-use super::{By, Fault, Missing, Obstacle, Odd, OddWay, TunnelState, WrongMac, is_likely};
+use super::{
+    By, Fault, Missing, Obstacle, Odd, OddWay, PortHolder, TunnelState, WrongMac, is_likely,
+};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::decisive;
@@ -399,6 +401,7 @@ impl Judge<'_> {
             to,
             way: link.name.clone(),
             agent: self.agent(),
+            error: None,
         })))
     }
 
@@ -536,6 +539,11 @@ impl Judge<'_> {
         let (own, other) = self.both_ends(outcome)?;
         let to = outcome.destination.0;
         let family = Family::of(to);
+        // No tunnel leads to a pod with an address outside of its Node's ranges.
+        let ranges = pod_ranges(other);
+        if !ranges.is_empty() && !ranges.iter().any(|range| range.contains(to)) {
+            return None;
+        }
         let out = outcome.leaves_by()?;
         let gateway = outcome.gateway?;
         let links = &self.node.links().ok()?.all;
@@ -578,14 +586,16 @@ impl Judge<'_> {
             Some(link) => match links.iter().find(|own_link| own_link.name == link) {
                 None => (link, TunnelState::Missing),
                 Some(of) if of.flag("UP") == Some(false) => {
-                    let held_by = holder_of_port(of, links);
+                    let held_by = self.holder_of_port(of, links);
                     (link, TunnelState::Down { held_by })
                 }
                 Some(_) => (link, TunnelState::NoRoute),
             },
         };
         // A plugin that is gone may have left its annotations; k3s and RKE2 have no pod of it, nor of kube-proxy.
-        let agent = self.agent();
+        let pod = self.agent_pod();
+        let agent = pod.map(name_of);
+        let error = pod.and_then(Pod::last_error).map(str::to_owned);
         let name = self.node.name().ok();
         let has_pods = || self.node.proxy_pod(name.as_deref()).is_some();
         if state == TunnelState::Missing && agent.is_none() && has_pods() {
@@ -598,6 +608,7 @@ impl Judge<'_> {
             to,
             way: format!("{out} via {gateway}"),
             agent,
+            error,
         })))
     }
 
@@ -667,16 +678,40 @@ impl Judge<'_> {
 
     /// Returns the pod of flannel or Calico on this node, as `NAMESPACE/NAME`.
     pub(super) fn agent(&self) -> Option<String> {
+        self.agent_pod().map(name_of)
+    }
+
+    fn agent_pod(&self) -> Option<&Pod> {
         let name = self.node.name().ok()?;
         let mut pods = self.node.pods().ok()?.iter();
-        let is_agent = |pod: &&Pod| {
+        pods.find(|pod| {
             let mut all = AGENTS.iter();
             pod.spec.node_name.as_deref() == Some(&*name)
                 && all.any(|agent| pod.metadata.name.starts_with(agent))
-        };
-        let pod = pods.find(is_agent)?;
-        Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name))
+        })
     }
+
+    /// Returns what has the UDP port of the VXLAN tunnel `link`: another link, which must be up, or a program.
+    fn holder_of_port(&self, link: &Link, links: &[Link]) -> Option<PortHolder> {
+        let (proto, port) = carried_by(link)?;
+        let mut others = links.iter().filter(|other| {
+            other.kind == "vxlan" && other.name != link.name && other.flag("UP") == Some(true)
+        });
+        if let Some(holder) = others.find(|other| other.tunnel_port == Some(port)) {
+            return Some(PortHolder::Link(holder.name.clone()));
+        }
+        let sockets = self.node.sockets().ok()?;
+        let mut taking = sockets.taking(proto, Ipv4Addr::UNSPECIFIED.into(), port);
+        let process = taking.find_map(|socket| socket.processes.first())?;
+        Some(PortHolder::Program(format!(
+            "{} (pid {})",
+            process.name, process.pid
+        )))
+    }
+}
+
+fn name_of(pod: &Pod) -> String {
+    format!("{}/{}", pod.metadata.namespace, pod.metadata.name)
 }
 
 /// Returns the tunnel that takes packets which leave by link `out`: itself, or the only one of the switch that it belongs to.
@@ -708,16 +743,6 @@ fn shared_end(own: &Node, other: &Node) -> Option<Fault> {
 fn is_made_by_plugin(link: &Link) -> bool {
     let mut names = ["flannel.", "vxlan.calico"].into_iter();
     link.kind == "vxlan" && names.any(|name| link.name.starts_with(name))
-}
-
-/// Returns the other link of VXLAN that has the UDP port of `link`: only one that is up can.
-fn holder_of_port(link: &Link, links: &[Link]) -> Option<String> {
-    let mut others = links.iter().filter(|other| {
-        other.kind == "vxlan" && other.name != link.name && other.flag("UP") == Some(true)
-    });
-    let (_, port) = carried_by(link)?;
-    let holder = others.find(|other| other.tunnel_port == Some(port))?;
-    Some(holder.name.clone())
 }
 
 /// Returns the protocol and the port of the tunnel's packets at `link`; `None` if unknown.

@@ -103,6 +103,21 @@ impl Restarts {
     }
 }
 
+impl Pod {
+    /// Returns with what a container has ended that does not start again: the last line of its termination message, without the head of
+    /// klog.
+    pub fn last_error(&self) -> Option<&str> {
+        let mut waiting = self.status.container_statuses.iter().filter(|container| {
+            let waiting = container.state.waiting.as_ref();
+            waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some(BACK_OFF))
+        });
+        let ended = waiting.find_map(|container| container.last_state.terminated.as_ref())?;
+        let lines = ended.message.as_deref()?.lines().map(str::trim);
+        let last = lines.filter(|line| !line.is_empty()).next_back()?;
+        Some(last.split_once("] ").map_or(last, |(_, text)| text))
+    }
+}
+
 /// Returns the last line of a log that is not empty; of a value of klog that has lines of its own, its head with the first of them.
 pub fn last_line(log: &str) -> Option<String> {
     let lines = || log.lines().map(str::trim).filter(|line| !line.is_empty());

@@ -9,7 +9,7 @@ use super::way::{
 use crate::check::{Advice, Fix, Line};
 use crate::trace::Subsystem;
 use crate::verdict::{
-    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, FilterReason, LinkState, Obstacle, PORT_RANGE,
+    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, FilterReason, LinkState, Obstacle, PORT_RANGE, PortHolder,
     RESERVED_PORTS, SameNetworkAs, SilentMachine, Stranger, TunnelState, Wayless, WrongMac,
     accept_ra_of, disable_ipv6_of, is_of_vpn, sysctl_of,
 };
@@ -354,7 +354,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         ),
         Obstacle::PastLocal { rule, .. } => Fix::on_node(
             "Let what made the rule give it a priority behind that of the table local. The rules:",
-            format!("ip {}rule", if rule.family == Family::V6 { "-6 " } else { "" }),
+            format!(
+                "ip {}rule",
+                if rule.family == Family::V6 { "-6 " } else { "" }
+            ),
         ),
         Obstacle::HiddenRoute { route, .. }
             if let Some(network) = route.device.as_deref().and_then(docker_network) =>
@@ -542,9 +545,52 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "kubectl get configmaps -A -l app=flannel -o yaml",
         ),
         Obstacle::OffTunnel {
-            state: TunnelState::Down {
-                held_by: Some(other),
-            },
+            state:
+                TunnelState::Down {
+                    held_by: Some(PortHolder::Program(program)),
+                },
+            agent,
+            ..
+        } => Fix::on_node(
+            format!(
+                "Give {program} another UDP port, or the tunnels of all nodes one (\"Port\" in \"Backend\" of flannel's net-conf.json). {} \
+                 What has the port:",
+                match agent {
+                    Some(agent) =>
+                        format!("Then delete pod {agent}: the next one brings the link up."),
+                    None => "Then restart the network plugin: it brings the link up.".to_owned(),
+                }
+            ),
+            "ss -lunp",
+        ),
+        Obstacle::OffTunnel {
+            error: Some(error),
+            link,
+            ..
+        } if error.contains("not supported") => Fix::on_node(
+            format!(
+                "The kernel cannot make {link}: install the package with its extra modules (linux-modules-extra-$(uname -r) on Ubuntu and \
+                 Raspberry Pi, kernel-modules-extra on RHEL and Fedora), or reboot if the running kernel's modules were removed by an \
+                 upgrade."
+            ),
+            "modprobe vxlan",
+        ),
+        Obstacle::OffTunnel {
+            error: Some(_),
+            agent: Some(agent),
+            ..
+        } => {
+            let (namespace, name) = agent.split_once('/').unwrap_or(("kube-system", agent));
+            Fix::kubectl(
+                "Mend what the network plugin's pod says: it cannot start, and it makes the link and the routes.",
+                format!("kubectl -n {namespace} logs --previous {name}"),
+            )
+        }
+        Obstacle::OffTunnel {
+            state:
+                TunnelState::Down {
+                    held_by: Some(PortHolder::Link(other)),
+                },
             ..
         } => Fix::on_node(
             "Delete the link, which another network plugin may have left behind, then restart the network plugin on this node.",

@@ -24,6 +24,22 @@ pub enum Wayless {
     NoAdvertisements(String),
 }
 
+/// What has the UDP port of a tunnel.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PortHolder {
+    /// Another link of VXLAN.
+    Link(String),
+    /// A program, with its process.
+    Program(String),
+}
+
+impl fmt::Display for PortHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Link(name) | Self::Program(name)) = self;
+        f.write_str(name)
+    }
+}
+
 /// The fault of a tunnel's link that no packet enters.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TunnelState {
@@ -31,8 +47,8 @@ pub enum TunnelState {
     Missing,
     /// It is down.
     Down {
-        /// Another link of VXLAN that has its UDP port.
-        held_by: Option<String>,
+        /// What has its UDP port.
+        held_by: Option<PortHolder>,
     },
     /// No route leads to the pods by it.
     NoRoute,

@@ -350,6 +350,7 @@ impl fmt::Display for Obstacle {
                 node,
                 to,
                 way,
+                error,
                 ..
             } => {
                 match state {
@@ -382,7 +383,11 @@ impl fmt::Display for Obstacle {
                 write!(
                     f,
                     ", so packets to pods of node {node} leave by {way}, where nothing knows them"
-                )
+                )?;
+                match error {
+                    Some(error) => write!(f, "; the network plugin's pod ends with: {error}"),
+                    None => Ok(()),
+                }
             }
             Self::OtherMac {
                 address,
