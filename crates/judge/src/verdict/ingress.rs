@@ -15,6 +15,7 @@ use super::diversion::pods_with;
 use super::judge::{Judge, Question};
 use super::place::Holder;
 use super::tells::sets_marks;
+use super::tunnel::is_made_by_plugin;
 use super::{Fault, FilterReason, Missing, Obstacle, Onward, sysctl_of};
 use crate::trace::region::{Asked, AskedMark};
 use crate::trace::route::Lookup;
@@ -450,10 +451,50 @@ impl Judge<'_> {
         if self.share_network(link, &back, address) {
             return None;
         }
+        if let Some(away) = self.reply_away((client, address), link, &back) {
+            return Some(away);
+        }
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "replies to {client} leave by {back}, although {address} is in the network of {link}: routers that check sources \
              drop them"
         ))))
+    }
+
+    /// Returns the fault of replies to a client, which asks an address in the network of the link `wire`, that leave by a link which
+    /// leads to no router.
+    fn reply_away(
+        &self,
+        (client, address): (IpAddr, IpAddr),
+        wire: &str,
+        back: &str,
+    ) -> Option<Fault> {
+        let link = self.link(back)?;
+        let is_of_pods = is_made_by_plugin(link) || link.kind == "veth" || self.is_inner(back);
+        let is_vpn = matches!(link.kind.as_str(), "tun" | "wireguard");
+        let route = self.router.found(Lookup::to(Asked::new(client, None)));
+        let route = route.ok()??;
+        // A route to a network of its own is the VPN's task.
+        let is_wide = route.destination.prefix <= 8;
+        if route.devices() != [back] || !is_wide || !(is_of_pods || is_vpn) {
+            return None;
+        }
+        Some(Fault::Obstacle(Box::new(Obstacle::ReplyAway {
+            client,
+            address,
+            wire: wire.to_owned(),
+            route: Box::new(route.clone()),
+            rule: self.rule_to(route).cloned().map(Box::new),
+            is_vpn,
+            gateway: self.default_gateway(wire, Family::of(client)),
+        })))
+    }
+
+    fn default_gateway(&self, link: &str, family: Family) -> Option<IpAddr> {
+        let mut routes = self.node.routes().ok()?.all.iter();
+        let default = routes.find(|route| {
+            route.family == family && route.destination.prefix == 0 && route.devices() == [link]
+        })?;
+        default.gateway
     }
 
     /// Returns whether clients look for the address, which is in no network of the node, on the wire of its link: no other link has a

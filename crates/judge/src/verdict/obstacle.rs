@@ -95,6 +95,23 @@ pub enum Obstacle {
         /// The rule.
         rule: Box<PolicyRule>,
     },
+    /// Replies to a client leave by a link that leads to no router: a VPN, the network plugin's tunnel or the link of a pod.
+    ReplyAway {
+        /// The client.
+        client: IpAddr,
+        /// The address that it asks.
+        address: IpAddr,
+        /// The link with the network of this address.
+        wire: String,
+        /// The route of the replies.
+        route: Box<Route>,
+        /// The routing policy rule that leads to its table.
+        rule: Option<Box<PolicyRule>>,
+        /// Whether its link is a VPN.
+        is_vpn: bool,
+        /// The gateway of a default route by `wire`.
+        gateway: Option<IpAddr>,
+    },
     /// A route leads packets into a tunnel that is for packets to pods alone.
     IntoTunnel {
         /// The tunnel's link.
@@ -689,6 +706,7 @@ impl Obstacle {
             | Self::Taken { end: None, .. } => 3,
             Self::Taken { end: Some(_), .. }
             | Self::Wayless { .. }
+            | Self::ReplyAway { .. }
             | Self::KeptByRoute { .. }
             | Self::PastLocal { .. } => 8,
             Self::Deaf { .. }
@@ -789,6 +807,7 @@ impl Obstacle {
             | Self::Wayless { refused: false, .. }
             | Self::ReversePath { .. }
             | Self::RouteBack { refused: false, .. }
+            | Self::ReplyAway { .. }
             | Self::KeptByRoute { .. }
             | Self::PastLocal { .. }
             | Self::NoBridge { .. }
@@ -861,5 +880,8 @@ pub fn route_words(route: &Route) -> String {
     let via = route
         .gateway
         .map_or_else(String::new, |via| format!(" via {via}"));
-    format!("{kind}route to {}{by}{via}", route.destination)
+    match route.destination.prefix {
+        0 => format!("{kind}default route{by}{via}"),
+        _ => format!("{kind}route to {}{by}{via}", route.destination),
+    }
 }

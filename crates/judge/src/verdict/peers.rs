@@ -282,7 +282,7 @@ impl Judge<'_> {
     }
 
     /// Returns whether `name` is a bridge that leads to no other machine: all its ports are links of pods or containers.
-    fn is_inner(&self, name: &str) -> bool {
+    pub(super) fn is_inner(&self, name: &str) -> bool {
         let links = self.node.links().map_or(&[][..], |links| &links.all);
         let mut ports = links
             .iter()

@@ -740,7 +740,7 @@ fn shared_end(own: &Node, other: &Node) -> Option<Fault> {
 }
 
 /// Returns whether only flannel or Calico makes such a link.
-fn is_made_by_plugin(link: &Link) -> bool {
+pub(super) fn is_made_by_plugin(link: &Link) -> bool {
     let mut names = ["flannel.", "vxlan.calico"].into_iter();
     link.kind == "vxlan" && names.any(|name| link.name.starts_with(name))
 }

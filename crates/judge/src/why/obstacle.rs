@@ -4,7 +4,7 @@ use crate::repair::{Repair, RulePlace};
 use crate::verdict::{
     DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS, Wayless, sysctl_of,
 };
-use kpx_node::net::Proto;
+use kpx_node::net::{Cidr, Proto};
 use kpx_node::node::routes::PolicyRule;
 
 /// Returns the repairs that remove it.
@@ -25,6 +25,16 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         } => vec![Repair::AddPolicyRule(rule.clone())],
         // Other packets of the pods need the rule.
         Obstacle::PastLocal { .. } => Vec::new(),
+        Obstacle::ReplyAway {
+            client,
+            rule: Some(rule),
+            ..
+        } => {
+            let past = rule.bypass(Cidr::host(*client));
+            past.map(|past| Repair::AddPolicyRule(Box::new(past)))
+                .into_iter()
+                .collect()
+        }
         Obstacle::KeptByRoute {
             rule: Some(rule), ..
         }
@@ -39,6 +49,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Detour { route, .. }
         | Obstacle::HiddenRoute { route, .. }
         | Obstacle::Tunnel { route: Some(route), .. }
+        | Obstacle::ReplyAway { route, .. }
         | Obstacle::IntoTunnel { route, .. } => vec![Repair::RemoveRoute(route.clone())],
         Obstacle::RouteBack { route, .. } => route
             .iter()

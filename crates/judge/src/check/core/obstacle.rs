@@ -15,8 +15,9 @@ use crate::verdict::{
 };
 use kpx_node::backend::chain_owner::{docker_network, is_aws_branch};
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::net::{Family, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
+use kpx_node::node::routes::Route;
 
 /// The range of cluster IPs in a command, where it is not known.
 const SERVICES: &str = "SERVICES";
@@ -340,13 +341,39 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             None => diversion_fix(route.removal(), route.daemon()),
         },
         Obstacle::Limited { limit, by } => limit_fix(limit, by),
-        Obstacle::IntoTunnel { link, route, .. } => Fix::on_node(
-            format!(
-                "Remove the route, and let what made it leave {link} alone: a DHCP client or a network manager may take the tunnel for \
-                 a network card (`denyinterfaces` in dhcpcd.conf, `unmanaged-devices` in NetworkManager.conf)."
-            ),
-            route.removal(),
-        ),
+        Obstacle::IntoTunnel { link, route, .. } => managed_fix(link, route),
+        Obstacle::ReplyAway {
+            route,
+            is_vpn: false,
+            ..
+        } => managed_fix(route.devices().first().unwrap_or(&"the link"), route),
+        Obstacle::ReplyAway {
+            client,
+            wire,
+            route,
+            rule,
+            gateway,
+            ..
+        } => {
+            let past = rule
+                .as_ref()
+                .and_then(|rule| rule.bypass(Cidr::host(*client)));
+            let command = match (past, gateway) {
+                (Some(past), _) => past.addition(),
+                (None, Some(gateway)) => {
+                    let family = if client.is_ipv6() { "-6 " } else { "" };
+                    format!("ip {family}route add {client} via {gateway} dev {wire}")
+                }
+                (None, None) => route.removal(),
+            };
+            Fix::on_node(
+                format!(
+                    "Lead the packets for {client} to {wire}. For all clients, let the VPN leave the default route alone, or leave out their \
+                     networks (OpenVPN: route-nopull; WireGuard: AllowedIPs; others: split tunnel)."
+                ),
+                command,
+            )
+        }
         Obstacle::PastLocal { link, .. } if is_aws_branch(link) => Fix::kubectl(
             "Set POD_SECURITY_GROUP_ENFORCING_MODE to standard, and create the pods with security groups anew: their packets then pass the \
              node.",
@@ -922,6 +949,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
 }
 
 /// Returns the fix of a Service whose selector matches pods of a workload that it is not for.
+/// Returns the fix of a route by a link that leads to pods alone.
+fn managed_fix(link: &str, route: &Route) -> Fix {
+    Fix::on_node(
+        format!(
+            "Remove the route, and let what made it leave {link} alone: a DHCP client or a network manager may take the link for a network \
+             card (`denyinterfaces` in dhcpcd.conf, `unmanaged-devices` in NetworkManager.conf)."
+        ),
+        route.removal(),
+    )
+}
+
 fn selector_fix(of: &Stranger) -> Fix {
     let (selected, meant) = (&of.selected, &of.meant);
     let text = match (&of.label, of.both) {

@@ -35,6 +35,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::Detour { rule: None, .. }
         | Obstacle::HiddenRoute { .. }
         | Obstacle::IntoTunnel { .. }
+        | Obstacle::ReplyAway { .. }
         | Obstacle::ThirdNode { .. }
         | Obstacle::KeptByRoute { .. }
         | Obstacle::Unanswered { there: Some(_), .. }

@@ -628,6 +628,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Detour { route, .. }
         | Obstacle::HiddenRoute { route, .. }
         | Obstacle::IntoTunnel { route, .. }
+        | Obstacle::ReplyAway { route, .. }
         | Obstacle::ThirdNode { route, .. } => Subject::Route {
             route: route.to_string(),
         },

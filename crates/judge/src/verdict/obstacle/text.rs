@@ -100,6 +100,26 @@ impl fmt::Display for Obstacle {
                 "packets to {to} enter tunnel {link}, which leads to pods alone: the {} leads there",
                 route_words(route)
             ),
+            Self::ReplyAway {
+                client,
+                address,
+                wire,
+                route,
+                rule,
+                is_vpn,
+                ..
+            } => {
+                let link = route.devices().first().copied().unwrap_or_default();
+                write!(f, "replies to {client} leave by {link}, not by {wire}, which has the network of {address}: the {} leads there", route_words(route))?;
+                if let Some(rule) = rule {
+                    write!(f, " (routing policy rule {}: {rule})", rule.priority)?;
+                }
+                f.write_str(if *is_vpn {
+                    ", and a VPN sends them from another address or drops them"
+                } else {
+                    ", where no router is"
+                })
+            }
             Self::PastLocal {
                 address,
                 holder,
