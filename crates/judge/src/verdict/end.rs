@@ -50,6 +50,7 @@ impl Judge<'_> {
                         .or_else(|| self.taken_endpoint(question, outcome, endpoint))
                         .or_else(|| self.ended(port, endpoint))
                         .or_else(|| self.two_pods(port, endpoint))
+                        .or_else(|| self.kept_here(endpoint, outcome))
                         .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
                         .or_else(|| self.duplicate(endpoint))
                         .or_else(|| self.vacant(endpoint))
@@ -367,6 +368,35 @@ impl Judge<'_> {
         Some(Fault::Obstacle(Box::new(Obstacle::TwoPods {
             address,
             pods,
+        })))
+    }
+
+    /// Returns the fault of an endpoint on another node whose packets stay here, as its address is in the range of this node's pods.
+    fn kept_here(&self, endpoint: &Endpoint, outcome: &Outcome) -> Option<Fault> {
+        let address = endpoint.addr.ip();
+        let (pod, node) = (endpoint.pod.as_deref()?, endpoint.node.as_deref()?);
+        let link = outcome.leaves_by()?;
+        // Pods may have addresses of the nodes' network.
+        let is_of_pods = self.places.is_pod_here(address) == Some(true)
+            && outcome.gateway.is_none()
+            && !self.is_tunnel(link)
+            && !self.places.links_of_node().contains(link);
+        if endpoint.local != Some(false) || !is_of_pods || !self.places.knows_pods() {
+            return None;
+        }
+        let now = match self.places.holder(address) {
+            // The slice is wrong about the node.
+            Some(Holder::Pod(name)) if name == pod => return None,
+            Some(Holder::Pod(name)) => Some(name.clone()),
+            _ if matches!(self.network_of(address), Ok(Some(_))) => return None,
+            _ => None,
+        };
+        Some(Fault::Obstacle(Box::new(Obstacle::KeptHere {
+            address,
+            pod: pod.to_owned(),
+            node: node.to_owned(),
+            link: link.to_owned(),
+            now,
         })))
     }
 

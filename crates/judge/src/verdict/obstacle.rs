@@ -84,6 +84,19 @@ pub enum Obstacle {
         /// The routing policy rule that leads to its table.
         rule: Option<Box<PolicyRule>>,
     },
+    /// A pod of another node has an address in the range of this node's pods, so packets for it do not leave the node.
+    KeptHere {
+        /// The address.
+        address: IpAddr,
+        /// The pod, as `NAMESPACE/NAME`.
+        pod: String,
+        /// Its Node.
+        node: String,
+        /// The link by which the packets leave.
+        link: String,
+        /// The pod of this node that gets them.
+        now: Option<String>,
+    },
     /// A routing policy rule before the table local leads packets for an address of the node out.
     PastLocal {
         /// The address.
@@ -721,6 +734,7 @@ impl Obstacle {
                 inside: Some(_), ..
             }
             | Self::DuplicateInside { .. }
+            | Self::KeptHere { .. }
             | Self::Ended { .. } => 12,
             Self::Isolated { .. }
             | Self::SameNetwork { .. }
@@ -760,6 +774,7 @@ impl Obstacle {
             }
             | Self::Proxied { .. }
             | Self::HeldElsewhere { .. }
+            | Self::KeptHere { now: Some(_), .. }
             | Self::Ended { now: Some(_), .. } => Fate::Misled,
             Self::Taken {
                 end: Some((_, None)),
@@ -802,6 +817,7 @@ impl Obstacle {
             | Self::HomeGone { refused: false, .. }
             | Self::Duplicate { .. }
             | Self::DuplicateInside { .. }
+            | Self::KeptHere { now: None, .. }
             | Self::ProxyArp { .. }
             | Self::NoGateway { .. }
             | Self::Wayless { refused: false, .. }

@@ -150,6 +150,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Duplicate { .. }
         | Obstacle::HeldElsewhere { .. }
         | Obstacle::DuplicateInside { .. }
+        | Obstacle::KeptHere { .. }
         | Obstacle::ProxyArp { no_route: true, .. }
         | Obstacle::Wayless {
             by: Wayless::Down(_)

@@ -724,6 +724,16 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
              The command shows every machine that answers.",
             format!("arping -c 3 -I {link} {address}"),
         ),
+        Obstacle::KeptHere { pod, node, .. } => {
+            let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+            Fix::kubectl(
+                format!(
+                    "Find out on node {node} which configuration in /etc/cni/net.d made the pod (the runtime uses the first file), remove the \
+                     ones that the network plugin did not write, and delete the pod: the next one gets an address of its node's range."
+                ),
+                format!("kubectl -n {namespace} delete pod {name}"),
+            )
+        }
         Obstacle::DuplicateInside { pod, .. } => {
             let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
             Fix::kubectl(

@@ -58,6 +58,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::NoBridge { .. }
         | Obstacle::Beside { .. }
         | Obstacle::DuplicateInside { .. }
+        | Obstacle::KeptHere { .. }
         | Obstacle::TwoPods { .. } => "the network plugin",
         Obstacle::TunnelMac { .. } => "flannel",
         Obstacle::PastLocal { .. }

@@ -669,6 +669,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::InnerTunnelEnd { address, .. }
         | Obstacle::OtherMac { address, .. }
         | Obstacle::DuplicateInside { address, .. }
+        | Obstacle::KeptHere { address, .. }
         | Obstacle::OwnEnd { pod: address, .. }
         | Obstacle::TwoPods { address, .. }
         | Obstacle::Bound {

@@ -120,6 +120,20 @@ impl fmt::Display for Obstacle {
                     ", where no router is"
                 })
             }
+            Self::KeptHere {
+                address,
+                pod,
+                node,
+                link,
+                now,
+            } => {
+                write!(f, "{address} is the address of pod {pod} on node {node}, but in the range of this node's pods, so packets for it leave by \
+                           {link}")?;
+                match now {
+                    Some(now) => write!(f, ", and pod {now} gets them"),
+                    None => f.write_str(", where no pod has it"),
+                }
+            }
             Self::PastLocal {
                 address,
                 holder,
