@@ -503,6 +503,11 @@ pub(crate) const OUTSIDE: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0xffff, 0, 0, 0, 1)),
 ];
 
+/// Returns whether `addr` stands for clients outside, none of which was asked about.
+pub(crate) fn is_assumed(addr: IpAddr) -> bool {
+    OUTSIDE.contains(&addr)
+}
+
 /// A client outside: an address for benchmarks (RFC 2544, RFC 5180) that no ordinary rule names.
 fn outside(family: Family, node: &NodeSnapshot<'_>) -> Source {
     let candidates = OUTSIDE.into_iter().filter(|at| Family::of(*at) == family);

@@ -19,6 +19,7 @@ use super::tunnel::is_made_by_plugin;
 use super::{Fault, FilterReason, Missing, Obstacle, Onward, sysctl_of};
 use crate::trace::region::{Asked, AskedMark};
 use crate::trace::route::Lookup;
+use crate::trace::sources::is_assumed;
 use crate::trace::{Entry, Flow, Outcome};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Pod;
@@ -423,7 +424,7 @@ impl Judge<'_> {
     }
 
     /// Returns the link on whose wire a client outside looks for the address of its packet.
-    fn wire_of(&self, flow: &Flow) -> Option<&str> {
+    pub(super) fn wire_of(&self, flow: &Flow) -> Option<&str> {
         let address = flow.destination;
         let is_asked = self.places.service(address).is_some() || self.places.own(address).is_some();
         let is_pod = flow.source.is_some_and(|client| self.places.is_pod(client));
@@ -454,9 +455,18 @@ impl Judge<'_> {
         if let Some(away) = self.reply_away((client, address), link, &back) {
             return Some(away);
         }
+        let mut rules = self.node.rules().ok()?.all.iter();
+        let rule = rules.find(|rule| rule.from.is_some_and(|from| from.contains(address)));
+        let missed = rule.map_or_else(String::new, |rule| {
+            format!(
+                "; routing policy rule {} ({rule}) does not lead them, as a reply has the address of its pod until it leaves: give the \
+                 connections that come in by {link} a mark (CONNMARK), and look up the table by that mark",
+                rule.priority
+            )
+        });
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "replies to {client} leave by {back}, although {address} is in the network of {link}: routers that check sources \
-             drop them"
+             drop them{missed}"
         ))))
     }
 
@@ -470,7 +480,8 @@ impl Judge<'_> {
     ) -> Option<Fault> {
         let link = self.link(back)?;
         let is_of_pods = is_made_by_plugin(link) || link.kind == "veth" || self.is_inner(back);
-        let is_vpn = matches!(link.kind.as_str(), "tun" | "wireguard");
+        // Clients outside may all be in a network of the node.
+        let is_vpn = matches!(link.kind.as_str(), "tun" | "wireguard") && !is_assumed(client);
         let route = self.router.found(Lookup::to(Asked::new(client, None)));
         let route = route.ok()??;
         // A route to a network of its own is the VPN's task.

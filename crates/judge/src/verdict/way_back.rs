@@ -100,6 +100,10 @@ impl Judge<'_> {
             return self.stray_to(SocketAddr::new(to, 0), name, out, end.gateway);
         }
         let gateway = end.gateway?;
+        // The packet came in by this link.
+        if self.wire_of(question.flow) == Some(out) {
+            return None;
+        }
         let why = if self.is_next_to(to) {
             "although it is in a network of this node".to_owned()
         } else {
