@@ -73,27 +73,51 @@ pub(super) fn listening(item: Item, context: &Context) -> Result<String, Gap> {
 type Listening = (&'static str, &'static str, InetResponse);
 
 /// The longest time that a connection waits for a healthy program.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Reads them once more, after a while, if connections wait for a program to accept them: only connections that still wait
-/// count.
+/// Reads the listening sockets. If connections wait for a program to accept them, only those that still wait after a while count.
 fn all_listening(item: Item, context: &Context) -> Result<Vec<Listening>, Gap> {
-    let mut first = listening_now(item, context)?;
+    let mut all = listening_now(item, context)?;
     let waits = |listening: &Listening| listening.0 == "tcp" && listening.2.header.recv_queue > 0;
-    if !first.iter().any(waits) {
-        return Ok(first);
+    if !all.iter().any(waits) {
+        return Ok(all);
     }
+    let before = not_accepted(item, context)?;
     thread::sleep(PATIENCE);
-    let second = listening_now(item, context)?.into_iter();
-    let still: BTreeMap<u32, u32> = second
-        .map(|(.., socket)| (socket.header.inode, socket.header.recv_queue))
-        .collect();
-    for (.., socket) in first.iter_mut().filter(|listening| waits(listening)) {
+    let mut still = not_accepted(item, context)?;
+    still.retain(|ends| before.contains(ends));
+    for (.., socket) in all.iter_mut().filter(|listening| waits(listening)) {
         let header = &mut socket.header;
-        let now = still.get(&header.inode).copied().unwrap_or(0);
-        header.recv_queue = header.recv_queue.min(now);
+        let own = (
+            header.socket_id.source_address,
+            header.socket_id.source_port,
+        );
+        let is_own = |(local, _): &&(SocketAddr, SocketAddr)| {
+            local.port() == own.1 && (own.0.is_unspecified() || local.ip() == own.0)
+        };
+        let waiting = still.iter().filter(is_own).count();
+        header.recv_queue = u32::try_from(waiting).unwrap_or(u32::MAX);
     }
-    Ok(first)
+    Ok(all)
+}
+
+/// Returns both ends of the TCP connections that no program has accepted: their sockets have no inode yet.
+fn not_accepted(item: Item, context: &Context) -> Result<BTreeSet<(SocketAddr, SocketAddr)>, Gap> {
+    let states = StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT;
+    let mut found = BTreeSet::new();
+    for &family in &context.options.families {
+        let all = ask(item, IPPROTO_TCP, family, &states)?.into_iter();
+        let waiting = all.filter(|socket| socket.header.inode == 0);
+        found.extend(waiting.map(|socket| {
+            let id = socket.header.socket_id;
+            let local = SocketAddr::new(id.source_address, id.source_port);
+            (
+                local,
+                SocketAddr::new(id.destination_address, id.destination_port),
+            )
+        }));
+    }
+    Ok(found)
 }
 
 fn listening_now(item: Item, context: &Context) -> Result<Vec<Listening>, Gap> {
