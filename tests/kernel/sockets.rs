@@ -1,8 +1,11 @@
 //! Listening sockets against real ones, and `ss`.
 
+use std::collections::VecDeque;
 use std::fs;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{self, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -69,6 +72,43 @@ async fn sockets_are_printed_as_ss_prints_them() {
     let theirs = netns.run("ss -lntuSHp");
     assert_eq!(words(evidence.text(Item::Sockets).unwrap()), words(&theirs));
     drop(held);
+}
+
+#[tokio::test]
+#[ignore = "needs root and a network namespace"]
+async fn connections_wait_only_where_the_same_ones_wait_after_a_while() {
+    let netns = Netns::new();
+    netns.run("ip link set lo up");
+    let stop = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&stop);
+    let busy = netns.start_thread(move || {
+        let listener = TcpListener::bind("127.0.0.1:8080").unwrap();
+        let connect = || TcpStream::connect("127.0.0.1:8080").unwrap();
+        let mut clients: VecDeque<TcpStream> = (0..3).map(|_| connect()).collect();
+        while !ends.load(Ordering::Relaxed) {
+            drop(listener.accept().unwrap());
+            clients.pop_front();
+            clients.push_back(connect());
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let hung = netns.inside(|| {
+        let listener = TcpListener::bind("127.0.0.1:8081").unwrap();
+        let clients = [(); 2].map(|()| TcpStream::connect("127.0.0.1:8081").unwrap());
+        (listener, clients)
+    });
+    let evidence = netns.collect(&[Item::Sockets]).await;
+    stop.store(true, Ordering::Relaxed);
+    busy.join().unwrap();
+    let text = evidence.text(Item::Sockets).unwrap();
+    for (port, start) in [
+        ("127.0.0.1:8080", "tcp LISTEN 0 "),
+        ("127.0.0.1:8081", "tcp LISTEN 2 "),
+    ] {
+        let line = text.lines().find(|line| line.contains(port)).unwrap();
+        assert!(line.starts_with(start), "{line}");
+    }
+    drop(hung);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use super::judge::{Judge, Question};
-use super::place::{Holder, Reports};
+use super::place::{Holder, Reports, pod_ranges};
 use super::{Fault, Missing, Obstacle};
 use crate::trace::region::Asked;
 use crate::trace::{Effect, Flow, Hop, Outcome, Verdict, why};
@@ -381,7 +381,14 @@ impl Judge<'_> {
             && outcome.gateway.is_none()
             && !self.is_tunnel(link)
             && !self.places.links_of_node().contains(link);
-        if endpoint.local != Some(false) || !is_of_pods || !self.places.knows_pods() {
+        // Two Nodes may have the same range.
+        let is_of_both = self.places.node_called(node).is_some_and(|other| {
+            pod_ranges(other)
+                .iter()
+                .any(|range| range.contains(address))
+        });
+        let is_there = endpoint.local == Some(false) && !is_of_both;
+        if !is_there || !is_of_pods || !self.places.knows_pods() {
             return None;
         }
         let now = match self.places.holder(address) {

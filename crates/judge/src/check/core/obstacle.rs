@@ -609,7 +609,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         } => {
             let (namespace, name) = agent.split_once('/').unwrap_or(("kube-system", agent));
             Fix::kubectl(
-                "Mend what the network plugin's pod says: it cannot start, and it makes the link and the routes.",
+                "Remove what the network plugin's pod says: it cannot start, and it makes the link and the routes.",
                 format!("kubectl -n {namespace} logs --previous {name}"),
             )
         }

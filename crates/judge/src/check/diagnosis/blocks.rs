@@ -30,8 +30,8 @@ impl Block {
     }
 }
 
-/// Returns the blocks of `findings`: the worst first, then those that concern the most Services, then those with the fix that clears the
-/// most.
+/// Returns the blocks of `findings`: the worst first, of errors those that concern the most Services, then those with the fix that clears
+/// the most.
 pub(super) fn blocks(findings: &[Diagnosed]) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for group in groups(findings) {
@@ -53,16 +53,19 @@ pub(super) fn blocks(findings: &[Diagnosed]) -> Vec<Block> {
             }),
         }
     }
+    let breadths = blocks.iter().filter_map(|block| breadth(findings, block));
+    let most = breadths.max();
     blocks.sort_by_key(|block| {
         let cleared = block.shared_fix().map(|_| block.count());
-        let breadth = breadth(findings, block);
+        let is_error = block.severity == Severity::Error;
+        let breadth = is_error.then(|| breadth(findings, block).or(most));
         std::cmp::Reverse((block.severity, block.is_vital, breadth, cleared))
     });
     blocks
 }
 
-/// Returns the number of Services that a block concerns; the most if one of its findings names none, as it is about the node.
-fn breadth(findings: &[Diagnosed], block: &Block) -> usize {
+/// Returns the number of Services that a block concerns; `None` if one of its findings names none, as it is about the node.
+fn breadth(findings: &[Diagnosed], block: &Block) -> Option<usize> {
     let mut services = BTreeSet::new();
     for diagnosed in block.groups.iter().flatten().map(|at| &findings[*at]) {
         let consequences = diagnosed.consequences.iter();
@@ -71,10 +74,10 @@ fn breadth(findings: &[Diagnosed], block: &Block) -> usize {
         let known = services.len();
         services.extend(all.map(ServiceRef::whole));
         if diagnosed.finding.services.is_empty() && services.len() == known {
-            return usize::MAX;
+            return None;
         }
     }
-    services.len()
+    Some(services.len())
 }
 
 /// Groups findings that have the same message; they are sorted by severity and check already.
