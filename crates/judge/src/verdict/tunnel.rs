@@ -619,14 +619,22 @@ impl Judge<'_> {
         let address = link.local?;
         let here = &self.node.addresses().ok()?.all;
         let family = Family::of(address);
-        let mut of_family = here.iter().filter(|at| at.addr.family() == family);
-        // A listing may be of the other family alone.
-        let first = of_family.next()?;
-        let is_held = first.addr.addr == address || of_family.any(|at| at.addr.addr == address);
         let own = self.places.object();
         let is_announced = || own.and_then(|own| end_of(own, family)) == Some(address);
-        if is_held || family == Family::V6 && !is_announced() {
+        // A listing may be of the other family alone.
+        let is_listed = here.iter().any(|at| at.addr.family() == family);
+        if !is_listed || family == Family::V6 && !is_announced() {
             return None;
+        }
+        if let Some(held) = here.iter().find(|at| at.addr.addr == address) {
+            // What other nodes send through the tunnel goes to the other machine.
+            let duplicate = Obstacle::Duplicate {
+                address: held.addr,
+                link: held.link.clone(),
+            };
+            return held
+                .is_duplicate()
+                .then(|| Fault::Obstacle(Box::new(duplicate)));
         }
         let has_moved = own.is_some_and(|own| !addresses(own).contains(&address));
         Some(Fault::Obstacle(Box::new(Obstacle::TunnelSource {
