@@ -14,7 +14,7 @@ use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
 use kpx_node::evidence::proxy_log::{self, Claim, Kind, ProxyLog, Trouble};
 use kpx_node::evidence::{Gap, Item, Time};
-use kpx_node::net::Family;
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::runtime::Metrics;
 use kpx_node::owner::{PortName, addresses};
 use kpx_node::words::{listed, number_of};
@@ -482,7 +482,7 @@ fn finding(facts: &Facts<'_>, log: &ProxyLog, all: &[&Trouble]) -> Finding {
                             "Restart kube-proxy: it still asks {asked}, and the kubeconfig in its ConfigMap has {server} by now."
                         ),
                     ),
-                    _ => server_fix(asked, own),
+                    _ => own_server_fix(facts, asked, own).unwrap_or_else(|| server_fix(asked, own)),
                 },
                 None => Fix::said(fix(*kind, error)),
             },
@@ -499,6 +499,31 @@ fn finding(facts: &Facts<'_>, log: &ProxyLog, all: &[&Trouble]) -> Finding {
     } else {
         finding
     }
+}
+
+/// Returns the fix of a kube-proxy that asks for objects at `asked`, if a route that something else than the kernel made keeps the packets
+/// at this node, as on the backends of a load balancer that passes packets through.
+fn own_server_fix(facts: &Facts<'_>, asked: SocketAddr, own: SocketAddr) -> Option<Fix> {
+    let mut routes = facts.node.routes().ok()?.all.iter();
+    let kept = routes.find(|route| {
+        route.kind == "local"
+            && route.protocol.as_deref() != Some("kernel")
+            && route.destination.contains(asked.ip())
+    })?;
+    let sockets = facts.node.sockets().ok()?;
+    let is_heard = sockets
+        .taking(Proto::Tcp, asked.ip(), asked.port())
+        .next()
+        .is_some();
+    (!is_heard).then(|| {
+        Fix::on_node(
+            format!(
+                "Let kube-proxy ask {own}, or start this node's API server: the route {kept} keeps packets for {asked} at this node, where \
+                 nothing listens, as a cloud's agent sets it on the backends of a load balancer."
+            ),
+            format!("ip route show table local {}", asked.ip()),
+        )
+    })
 }
 
 /// Returns the fix of a kube-proxy that asks for objects at `asked`, where the API server is at `own`.
