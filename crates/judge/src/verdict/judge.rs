@@ -371,7 +371,7 @@ impl<'n> Judge<'n> {
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
-        let asked: [&dyn Fn() -> Option<Fault>; 30] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 31] = [
             &|| self.held_elsewhere(question),
             &|| self.kept_by_route(outcome),
             &|| self.ingress(question, outcome),
@@ -391,6 +391,7 @@ impl<'n> Judge<'n> {
             &|| self.reply(question, outcome),
             &|| self.by_third_node(question, outcome),
             &|| self.stray_reply(question, outcome),
+            &|| self.client_out_of_range(question, outcome),
             &|| self.reply_at_links(question, outcome),
             &|| self.stopped_tunnel(question, outcome),
             &|| self.back_into_tunnel(outcome),

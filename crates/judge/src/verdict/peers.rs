@@ -21,6 +21,7 @@ use kpx_node::node::agents::Agent;
 use kpx_node::node::links::{Address, Link};
 use kpx_node::node::routes::Route;
 use kpx_node::owner::Endpoint;
+use kpx_node::words::listed;
 
 /// Another Node: its addresses in the cluster's network, and the ranges of its pods, if it has any.
 #[derive(Debug)]
@@ -347,6 +348,39 @@ impl Judge<'_> {
             && !ranges.iter().any(|range| range.contains(addr))
             && self.goes_by_default(addr);
         is_odd.then_some(Odd::Outside { ranges })
+    }
+
+    /// Returns the doubt about a reply from another node to a pod of this node whose address is in none of this Node's ranges, where
+    /// routes lead to the ranges of Nodes.
+    pub(super) fn client_out_of_range(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        let client = outcome.sent_from;
+        if question.flow.entry != Entry::Pod || outcome.source != client || outcome.masquerade {
+            return None;
+        }
+        let (name, peer) = self.peers().with_pod(outcome.destination.0)?;
+        let own = self.places.object()?;
+        let mut ranges = pod_ranges(own);
+        ranges.retain(|range| range.family() == Family::of(client));
+        let routes = &self.node.routes().ok()?.all;
+        let leads_to = |range: &Cidr| routes.iter().any(|route| route.destination == *range);
+        let is_odd = *name != own.metadata.name
+            && !ranges.is_empty()
+            && !ranges.iter().any(|range| range.contains(client))
+            && matches!(self.places.holder(client), Some(Holder::Pod(_)))
+            && peer.ranges.iter().any(leads_to);
+        is_odd.then(|| {
+            let ranges: Vec<_> = ranges.iter().map(ToString::to_string).collect();
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "whether replies from node {name} reach the pod at {client} is unknown: the address is not in the range of this Node's pods \
+                 ({}), to which the other nodes have routes; another file in /etc/cni/net.d than the network plugin's made the pod: remove \
+                 that file, and delete the pod",
+                listed(&ranges)
+            )))
+        })
     }
 
     /// Returns whether routes to the pods of other nodes would be there if they were not lost: those of the other family are, BIRD has made
