@@ -17,6 +17,7 @@ use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::{DUMMY, Key};
 use kpx_node::backend::ipvs::print;
 use kpx_node::backend::nftables::expect::TABLE;
+use kpx_node::cluster::config::go_duration;
 use kpx_node::cluster::{Metadata, Pod};
 use kpx_node::desired::DesiredState;
 use kpx_node::evidence::{Gap, Item, Time};
@@ -186,7 +187,7 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
         finding.ties.queued = queued;
         finding.ties.unheard = unheard.is_some();
         finding.fix = match mode {
-            _ if queued.is_some() => Some(Fix::said(AWAIT)),
+            _ if queued.is_some() => Some(await_fix(facts)),
             _ if refused => Some(ipv6_fix(DUMMY)),
             _ if unheard.is_some() => Some(restart_fix(facts.node, DEAF)),
             Mode::Userspace => Some(rewriting_fix(facts.node)),
@@ -228,9 +229,31 @@ fn families(facts: &Facts<'_>, mode: Mode) -> Result<(Vec<Family>, Vec<Gap>), Ga
     Ok((families, gaps))
 }
 
-/// The fix of differences that a queued sync may repair.
-const AWAIT: &str = "Wait for kube-proxy's next sync, and check again: it begins at the latest minSyncPeriod after the last one. A shorter \
-                     minSyncPeriod in kube-proxy's configuration lets changes reach the node sooner.";
+/// The longest `minSyncPeriod` that one waits for.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Returns the fix of differences that a queued sync may repair.
+fn await_fix(facts: &Facts<'_>) -> Fix {
+    let least = || {
+        let config = facts.configuration().ok()?;
+        let (least, _) = config.periods_of(facts.current().ok()?);
+        go_duration(least).filter(|least| *least > SOON)?;
+        Some(least.to_owned())
+    };
+    match least() {
+        Some(least) => restart_fix(
+            facts.node,
+            format!(
+                "Set minSyncPeriod to 1s in kube-proxy's configuration, and restart kube-proxy on this node: its first sync is at once. \
+                 minSyncPeriod is {least}, so changes reach the node once in that time."
+            ),
+        ),
+        None => Fix::said(
+            "Wait for kube-proxy's next sync, and check again: it begins at the latest minSyncPeriod after the last one. A shorter \
+             minSyncPeriod in kube-proxy's configuration lets changes reach the node sooner.",
+        ),
+    }
+}
 
 /// Returns when kube-proxy queued the sync that may repair `changes`, if each concerns one Service, and none an object that
 /// Services share.

@@ -369,6 +369,18 @@ impl ProxyConfig {
         settings(text)
     }
 
+    /// Returns the shortest and the longest time between two syncs in `mode`, as durations of Go: `1s`.
+    pub fn periods_of(&self, mode: Mode) -> (&str, &str) {
+        let (least, most) = match mode {
+            Mode::Iptables | Mode::Userspace => {
+                (&self.iptables.min_sync_period, &self.iptables.sync_period)
+            }
+            Mode::Ipvs => (&self.ipvs.min_sync_period, &self.ipvs.sync_period),
+            Mode::Nftables => (&self.nftables.min_sync_period, &self.nftables.sync_period),
+        };
+        (least, most)
+    }
+
     /// Returns the configured mode: iptables if none is set, `None` if the value is not a mode.
     pub fn mode_asked(&self) -> Option<Mode> {
         match self.mode.as_str() {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::run::Outcome;
 use crate::check::drift::DRIFT;
 use crate::check::{Check, Facts, ServiceRef, Severity};
-use kpx_node::backend::Mode;
 use kpx_node::cluster::config::go_duration;
 use kpx_node::evidence::Evidence;
 use kpx_node::node::runtime::Metrics;
@@ -99,12 +98,7 @@ impl Facts<'_> {
     pub fn settles_after(&self) -> Duration {
         let least = || {
             let config = self.configuration().ok()?;
-            let text = match self.current().ok()? {
-                Mode::Iptables | Mode::Userspace => config.iptables.min_sync_period,
-                Mode::Ipvs => config.ipvs.min_sync_period,
-                Mode::Nftables => config.nftables.min_sync_period,
-            };
-            go_duration(&text)
+            go_duration(config.periods_of(self.current().ok()?).0)
         };
         let average = self.node.metrics().ok().and_then(Metrics::any_sync);
         let sync = average.and_then(|average| Duration::try_from_secs_f64(2.0 * average).ok());

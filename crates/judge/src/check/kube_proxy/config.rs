@@ -577,17 +577,7 @@ fn ignored_flags(facts: &Facts<'_>) -> Verdict {
 fn periods(facts: &Facts<'_>) -> Verdict {
     let mode = facts.mode()?;
     let config = facts.configuration()?;
-    let (least, period) = match mode {
-        Mode::Iptables | Mode::Userspace => (
-            &config.iptables.min_sync_period,
-            &config.iptables.sync_period,
-        ),
-        Mode::Ipvs => (&config.ipvs.min_sync_period, &config.ipvs.sync_period),
-        Mode::Nftables => (
-            &config.nftables.min_sync_period,
-            &config.nftables.sync_period,
-        ),
-    };
+    let (least, period) = config.periods_of(mode);
     let mut findings = Vec::new();
     for (key, text, most, message) in [
         (
@@ -609,7 +599,7 @@ fn periods(facts: &Facts<'_>) -> Verdict {
                     Proof::Setting {
                         source: "kube-proxy's configuration".to_owned(),
                         key: format!("{}.{key}", mode.section()),
-                        value: text.clone(),
+                        value: text.to_owned(),
                     },
                 ]),
             );
@@ -675,9 +665,18 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
         ),
     };
     let wanted = written(text).map_err(|gap| gap.about(Item::ConfigMaps))?;
+    // kube-proxy reports other modes' periods as 0.
+    let mode = running["mode"].as_str().unwrap_or_default();
+    let section = Mode::named(mode).unwrap_or(Mode::Iptables).section();
+    let is_of_other = |name: &str| {
+        name.split_once('.').is_some_and(|(of, field)| {
+            of != section && ["syncPeriod", "minSyncPeriod"].contains(&field)
+        })
+    };
     let mut seen = Vec::new();
     leaves(&wanted, "", &mut |name, value| {
-        if OWN.iter().any(|own| name.split('.').next() == Some(own)) {
+        let first = name.split('.').next().unwrap_or_default();
+        if OWN.contains(&first) || is_of_other(name) {
             return;
         }
         let have = name.split('.').try_fold(&running, |at, key| at.get(key));
