@@ -353,12 +353,15 @@ impl Look<'_> {
         if is_balancer && !service.spec.load_balancer_source_ranges.is_empty() {
             edits.push(Edit::SourceRanges);
         }
-        if faults.iter().any(|fault| {
-            matches!(
+        let may_be_of_range = |fault: &&Fault| {
+            let is_of_source = matches!(
                 fault,
                 Fault::OtherLink { .. } | Fault::DirectReply { .. } | Fault::SharedSource { .. }
-            ) || is_unmasqueraded(fault)
-        }) {
+            );
+            is_of_source || is_unmasqueraded(fault)
+        };
+        // With the name of another Node, kube-proxy masquerades by the endpoints of that one.
+        if faults.iter().any(may_be_of_range) && self.misnamed().is_none() {
             edits.push(Edit::ClusterCidr);
         }
         let candidates = edits.into_iter().filter_map(|what| {
