@@ -2,6 +2,7 @@
 
 mod absent;
 mod advice;
+mod astray;
 mod backends;
 mod blame;
 mod carried;

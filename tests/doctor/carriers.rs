@@ -12,13 +12,13 @@ const BOTH: [&str; 2] = ["10.244.0.0/24", "10.244.2.0/24"];
 const NEIGHBOURS: &str = "node/ip-neigh.json";
 
 /// The node with flannel's tunnel, whose own packets leave by eth0.
-fn tunnelled() -> tempfile::TempDir {
+pub(super) fn tunnelled() -> tempfile::TempDir {
     let dir = copy(HEALTHY);
     tunnel(&dir, Some(flannel(true)), &BOTH);
     dir
 }
 
-fn add(dir: &tempfile::TempDir, file: &str, what: Value) {
+pub(super) fn add(dir: &tempfile::TempDir, file: &str, what: Value) {
     write(
         dir,
         file,
@@ -26,7 +26,7 @@ fn add(dir: &tempfile::TempDir, file: &str, what: Value) {
     );
 }
 
-fn link(name: &str, kind: &str) -> Value {
+pub(super) fn link(name: &str, kind: &str) -> Value {
     json!({"ifindex": 40, "ifname": name, "flags": ["UP", "LOWER_UP"], "mtu": 1500, "operstate": "UP",
         "linkinfo": {"info_kind": kind}})
 }

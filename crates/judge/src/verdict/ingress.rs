@@ -479,7 +479,8 @@ impl Judge<'_> {
         back: &str,
     ) -> Option<Fault> {
         let link = self.link(back)?;
-        let is_of_pods = is_made_by_plugin(link) || link.kind == "veth" || self.is_inner(back);
+        let is_port = link.kind == "veth" && link.master.is_some();
+        let is_of_pods = is_made_by_plugin(link) || is_port || self.is_inner(back);
         // Clients outside may all be in a network of the node.
         let is_vpn = matches!(link.kind.as_str(), "tun" | "wireguard") && !is_assumed(client);
         let route = self.router.found(Lookup::to(Asked::new(client, None)));

@@ -30,6 +30,8 @@ pub(crate) struct DoctorOfNodes {
     pub healthy: usize,
     /// The Services whose connections fail.
     pub services: Vec<FailingService>,
+    /// The Services of which something is unknown, by reason.
+    pub unknown_services: Vec<UnknownServices>,
     /// The findings: first findings of at most half of the nodes, then the others, each by severity and by the number of
     /// nodes.
     pub findings: Vec<Finding>,
@@ -40,6 +42,8 @@ pub(crate) struct DoctorOfNodes {
     next: Option<(Rank, String)>,
     #[serde(skip)]
     failing: Failures,
+    #[serde(skip)]
+    open: BTreeMap<String, (BTreeSet<String>, Nodes)>,
     #[serde(skip)]
     found: BTreeMap<Key, (BTreeSet<Box<str>>, Nodes)>,
     #[serde(skip)]
@@ -72,6 +76,18 @@ pub(crate) struct Finding {
     pub common: bool,
 }
 
+/// Services of which something is unknown for one reason.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct UnknownServices {
+    /// The reason, or the first of several.
+    pub reason: String,
+    /// The Services, as `NAMESPACE/NAME`.
+    pub services: BTreeSet<String>,
+    /// The nodes.
+    pub nodes: Nodes,
+}
+
 /// Checks whose data is missing for one reason.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -88,6 +104,7 @@ pub(crate) struct Unknown {
 #[derive(Debug)]
 pub(crate) struct Part {
     failing: Vec<Failing>,
+    open: Option<(String, Vec<String>)>,
     lacks_data: bool,
     findings: Vec<(Key, Box<str>)>,
     unknown: Vec<(Box<str>, &'static str)>,
@@ -106,6 +123,10 @@ impl Together for DoctorOfNodes {
         let services = report.head.services.as_ref();
         Part {
             failing: services.map_or_else(Vec::new, |tally| tally.failing.clone()),
+            // A load balancer is unknown everywhere.
+            open: services
+                .filter(|tally| tally.unknown.len() > tally.behind_balancers)
+                .and_then(|tally| Some((tally.reason.clone()?, tally.unknown.clone()))),
             lacks_data: report.lacks_data(),
             unknown: unknown.collect(),
             next: on(report.next_machine.as_deref(), &report.next),
@@ -144,6 +165,11 @@ impl Together for DoctorOfNodes {
             self.next = Some((rank, part.next));
         }
         self.failing.add(node, part.failing);
+        if let Some((reason, services)) = part.open {
+            let (all, nodes) = self.open.entry(reason).or_default();
+            all.extend(services);
+            nodes.add(node);
+        }
         for (key, subject) in part.findings {
             let (subjects, nodes) = self.found.entry(key).or_default();
             subjects.insert(subject);
@@ -159,6 +185,13 @@ impl Together for DoctorOfNodes {
     fn settle(&mut self) {
         let read = self.errors + self.warnings + self.inconclusive + self.healthy;
         self.services = std::mem::take(&mut self.failing).into_services();
+        let open = std::mem::take(&mut self.open).into_iter();
+        let open = open.map(|(reason, (services, nodes))| UnknownServices {
+            reason,
+            services,
+            nodes,
+        });
+        self.unknown_services = open.collect();
         let found = std::mem::take(&mut self.found).into_iter();
         let findings = found.map(
             |((severity, id, name, message), (subjects, nodes))| Finding {
@@ -212,6 +245,7 @@ impl Together for DoctorOfNodes {
 
     fn page(&self, read: usize, page: &mut Page) {
         failing::page(&self.services, read, page);
+        open(&self.unknown_services, read, page);
         let (common, odd): (Vec<_>, Vec<_>) =
             self.findings.iter().partition(|finding| finding.common);
         for (heading, findings) in [("on some nodes", odd), ("on most nodes", common)] {
@@ -222,6 +256,32 @@ impl Together for DoctorOfNodes {
         }
         unknown(&self.unknown, read, page);
     }
+}
+
+fn open(unknown: &[UnknownServices], read: usize, page: &mut Page) {
+    if unknown.is_empty() {
+        return;
+    }
+    title(page, "Services that are unknown");
+    let few = if page.style().verbose > 0 {
+        usize::MAX
+    } else {
+        1
+    };
+    let rows = unknown.iter().map(|of| {
+        let named: Vec<&str> = of.services.iter().take(few).map(String::as_str).collect();
+        let rest = match of.services.len() - named.len() {
+            0 => String::new(),
+            rest => format!(" and {rest} more"),
+        };
+        vec![
+            format!("{}{rest}", named.join(", ")),
+            cell(&of.nodes, read, page),
+            of.reason.clone(),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    page.grid(&[("SERVICES", 0), ("NODES", 0), ("REASON", 0)], &rows);
 }
 
 fn table(findings: &[&Finding], read: usize, page: &mut Page) {
