@@ -15,6 +15,7 @@ use crate::verdict::{self, Fault, Kind, Target};
 use kpx_node::backend::ipvs::print;
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Family, Proto};
+use kpx_node::node::IptablesBackend;
 use kpx_node::owner::{self, Owners, Port};
 
 impl Look<'_> {
@@ -91,6 +92,12 @@ impl Look<'_> {
             (None, None) => return Err(Unanswered::Objects(gap.clone())),
         };
         self.add_causes(blames, &subject, None, &mut answer);
+        if let Some(name) = service.as_ref().filter(|_| self.leads_nowhere(&ports)) {
+            answer.notes.push(format!(
+                "no rule of KUBE-SERVICES leads to the chains of {name}: its rules are missing there, or kube-proxy has left the chains of \
+                 a deleted Service"
+            ));
+        }
         answer.service = service;
         unknown_ends(&mut answer);
         answer.unknown.push(format!(
@@ -98,6 +105,16 @@ impl Look<'_> {
         ));
         answer.settle_as(&subject);
         Ok(answer)
+    }
+
+    /// Returns whether the rules, which were read, have chains for `ports` and nothing that leads to them.
+    fn leads_nowhere(&self, ports: &[&Port]) -> bool {
+        let is_read = Family::BOTH.iter().any(|family| {
+            let saved = self.node.saved(IptablesBackend::InUse, *family);
+            saved.is_ok_and(|saved| matches!(saved.chain("nat", "KUBE-SERVICES"), Ok(Some(_))))
+        });
+        let mut all = ports.iter();
+        is_read && all.all(|port| port.addresses.is_empty() && port.node_port.is_none())
     }
 
     /// Explains what happens to a connection to a target that no Service has.
