@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::check::{Writer, unlabelled};
 pub(super) use crate::trace::mismatch::usable;
 use kpx_node::cluster::{
-    Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Pod, Service, Unready,
+    Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Node, Pod, Service, Unready,
     makes_none,
 };
 use kpx_node::evidence::Time;
@@ -148,13 +148,31 @@ pub struct Waits {
     /// The container that ended, whose log says more.
     #[serde(skip)]
     pub crashed: Option<String>,
+    /// Its Node, if the container runtime there has no network configuration.
+    #[serde(skip)]
+    pub offline: Option<String>,
 }
 
 impl Waits {
     /// Returns why `pod` takes no connections; `None` if it does. `listens` tells whether a program in the network of the pod
     /// with an address listens on a port.
-    pub(super) fn of(pod: &Pod, listens: &dyn Fn(IpAddr, u16) -> Option<bool>) -> Option<Self> {
+    pub(super) fn of(
+        pod: &Pod,
+        nodes: &[Node],
+        listens: &dyn Fn(IpAddr, u16) -> Option<bool>,
+    ) -> Option<Self> {
         let why = pod.unready()?;
+        let name = pod.spec.node_name.as_deref();
+        let own = nodes.iter().find(|node| Some(&*node.metadata.name) == name);
+        let is_starting = matches!(why, Unready::Container { restarts: 0, .. });
+        let unnetworked = own
+            .filter(|_| is_starting)
+            .and_then(|node| Some((node.metadata.name.clone(), node.unnetworked()?)));
+        let network = unnetworked
+            .as_ref()
+            .map_or_else(String::new, |(node, why)| {
+                format!("; no pod starts on node {node}: {why}")
+            });
         let address = pod
             .status
             .pod_ip
@@ -173,7 +191,8 @@ impl Waits {
         };
         Some(Self {
             pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
-            reason: format!("{why}{silent}"),
+            reason: format!("{why}{silent}{network}"),
+            offline: unnetworked.map(|(node, _)| node),
             crashed: match why {
                 Unready::Container { name, restarts, .. } if restarts > 0 => Some(name),
                 _ => None,
@@ -268,6 +287,8 @@ pub(super) struct Objects<'s> {
     pub(super) slices: &'s [EndpointSlice],
     /// The pods of this node; `None` if they were not read.
     pub(super) pods: Option<&'s [Pod]>,
+    /// The Nodes, as far as they were read.
+    pub(super) nodes: &'s [Node],
     /// Whether a program in the network of the pod with an address listens on a port; `None` if unknown.
     pub(super) listens: &'s dyn Fn(IpAddr, u16) -> Option<bool>,
 }
@@ -425,7 +446,7 @@ pub(super) fn lack(
     } else {
         let pods = all.iter().filter_map(|endpoint| pod_of(endpoint, pods));
         let pods = pods
-            .filter_map(|pod| Waits::of(pod, objects.listens))
+            .filter_map(|pod| Waits::of(pod, objects.nodes, objects.listens))
             .collect();
         Lack::NotReady { endpoints, pods }
     };
@@ -475,7 +496,7 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
     let all = objects.pods.unwrap_or_default();
     let selected = all.iter().filter(|pod| service.selects(pod));
     let pods: Vec<Waits> = selected
-        .filter_map(|selected| Waits::of(selected, objects.listens))
+        .filter_map(|selected| Waits::of(selected, objects.nodes, objects.listens))
         .collect();
     if !pods.is_empty() {
         return Lack::NotStarted { pods };
@@ -497,7 +518,7 @@ pub(super) fn unready(namespace: &str, pods: &[Pod]) -> Vec<Waits> {
     let here = pods
         .iter()
         .filter(|pod| pod.metadata.namespace == namespace);
-    here.filter_map(|pod| Waits::of(pod, &|_, _| None))
+    here.filter_map(|pod| Waits::of(pod, &[], &|_, _| None))
         .collect()
 }
 
@@ -619,6 +640,7 @@ mod tests {
             services: &[],
             slices,
             pods: Some(&[]),
+            nodes: &[],
             listens: &|_, _| None,
         }
     }

@@ -498,6 +498,15 @@ fn start_fix(pods: &[Waits], namespace: &str) -> Fix {
             .split_once('/')
             .map_or(waits.pod.clone(), |(_, name)| name.to_owned())
     };
+    if let Some(node) = pods.iter().find_map(|pod| pod.offline.as_ref()) {
+        return Fix::kubectl(
+            format!(
+                "Restart the network plugin's pod on node {node}: it writes the configuration in /etc/cni/net.d. If it is not there, install \
+                 the plugin again."
+            ),
+            format!("kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
+        );
+    }
     match (crashed, pods.first()) {
         (Some((of, container)), _) => Fix::kubectl(
             "Look at the log of the container that ended, and fix what ends it.",

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use serde_json::Value;
 
-use super::{Condition, Container, ContainerStatus, Pod};
+use super::{Condition, Container, ContainerStatus, Node, Pod};
 use crate::words::{listed, number_of};
 
 /// Why a pod is not ready, as its status says. [`Display`] calls the pod "it".
@@ -88,6 +88,18 @@ impl Display for Unready {
 
 /// Reasons of the kubelet for a container whose image it could not pull.
 pub const NOT_PULLED: &[&str] = &["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"];
+
+impl Node {
+    /// Returns what the kubelet says of the container runtime's network, if that is not ready, so that no pod starts.
+    pub fn unnetworked(&self) -> Option<&str> {
+        let mut conditions = self.status.conditions.iter();
+        let ready = conditions.find(|condition| condition.kind == "Ready")?;
+        let is_network = ready.message.contains("NetworkPluginNotReady");
+        let said = ready.message.rsplit_once("message:");
+        (ready.status != "True" && is_network)
+            .then(|| said.map_or(&*ready.message, |(_, text)| text.trim()))
+    }
+}
 
 impl Pod {
     /// Returns whether the kubelet could not pull the image of a container.

@@ -87,10 +87,12 @@ impl Look<'_> {
             .ok()
             .and_then(|pods| pods.iter().find(is_it));
         let listens = |address, port| self.judge.listens_inside(address, port);
-        pod.and_then(|pod| Waits::of(pod, &listens))
+        let nodes = self.node.nodes().map_or(&[][..], Vec::as_slice);
+        pod.and_then(|pod| Waits::of(pod, nodes, &listens))
             .unwrap_or(Waits {
                 pod: name,
                 reason: "not ready".to_owned(),
+                offline: None,
                 crashed: None,
             })
     }
@@ -138,6 +140,7 @@ impl Look<'_> {
             services: self.services,
             slices: self.slices,
             pods: self.node.pods().ok().map(Vec::as_slice),
+            nodes: self.node.nodes().map_or(&[][..], Vec::as_slice),
             listens: &|address, port| self.judge.listens_inside(address, port),
         };
         let (lack, since) = lack(service, &port.name.port, target, family, objects);
