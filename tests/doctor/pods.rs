@@ -835,3 +835,29 @@ async fn a_second_network_of_a_pod_takes_packets_to_the_ranges_that_it_covers() 
     .await;
     says(&with_range("192.168.0.0/16"), "demo/web:http", "works", &[]).await;
 }
+
+/// What Chaos Mesh and the like leave: a qdisc inside the pod loses what it sends.
+#[tokio::test]
+async fn a_qdisc_inside_a_pod_loses_its_replies() {
+    let with = |qdisc: &str| {
+        let dir = copy(HEALTHY);
+        in_edge(&dir, |text| {
+            format!("{text}\n--- node/tc.json\n{{\"qdiscs\":[{qdisc}],\"filters\":[]}}")
+        });
+        dir
+    };
+    let healthy = r#"{"kind":"noqueue","dev":"eth0","root":true}"#;
+    says(&with(healthy), "demo/edge:http", "works", &[]).await;
+
+    let lost = r#"{"kind":"blackhole","dev":"eth0","root":true}"#;
+    let words = [
+        "the tc qdisc of eth0 in the network of pod 10.244.1.4",
+        "loses the replies",
+        "ns/net tc qdisc del dev eth0 root",
+    ];
+    says(&with(lost), "demo/edge:http", "partly", &words).await;
+
+    let some = r#"{"kind":"netem","dev":"eth0","root":true,"options":{"loss-random":{"loss":0.3,"correlation":0}}}"#;
+    let words = ["loses 30 % of what it sends on purpose"];
+    says(&with(some), "demo/edge:http", "unknown", &words).await;
+}

@@ -218,7 +218,7 @@ pod_settings='net.ipv4.conf.all.accept_local net.ipv4.conf.eth0.accept_local net
     net.ipv4.conf.eth0.arp_ignore net.ipv4.ip_default_ttl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports
     net.ipv4.tcp_ecn net.ipv4.tcp_timestamps'
 
-# The networks of pods: the addresses, links, routes, neighbours, sockets and rules of each.
+# The networks of pods: the addresses, links, routes, neighbours, qdiscs, sockets and rules of each.
 pod_networks() {
     seen=" $(readlink /proc/self/ns/net) "
     for path in /proc/[0-9]*; do
@@ -238,6 +238,9 @@ pod_networks() {
         part node/ip-route.json ip -j route show table all
         part node/ip-rule.json ip -j rule
         part node/ip-neigh.json ip -j neigh
+        if has tc && qdiscs=$(inside tc -j qdisc); then
+            printf '%s\n' '--- node/tc.json' "{\"qdiscs\":${qdiscs:-[]},\"filters\":[]}"
+        fi
         # shellcheck disable=SC2086
         part node/sysctl.txt sysctl -e $pod_settings
         part node/ss.txt env PROC_ROOT="/proc/$pid" ss -lntuH

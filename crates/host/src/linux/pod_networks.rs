@@ -27,6 +27,7 @@ const OF_EACH: &[Item] = &[
     Item::Routes,
     Item::Rules,
     Item::NeighbourTable,
+    Item::Tc,
 ];
 
 /// Files of `/proc/PID/net` with sockets, and the state of listening ones: `TCP_LISTEN`, or `TCP_CLOSE` for UDP.

@@ -108,7 +108,8 @@ impl Judge<'_> {
             .or_else(|| self.beside(&inside, question.flow, outcome.leaves_by()))
             .or_else(strayed)
             .or_else(|| self.gatewayless(&inside, outcome.source))
-            .or_else(|| self.other_gateway(&inside, outcome.source));
+            .or_else(|| self.other_gateway(&inside, outcome.source))
+            .or_else(|| inside.thinned(true));
         self.insides.known.borrow_mut().insert(asked, found.clone());
         found
     }
@@ -157,6 +158,7 @@ impl Judge<'_> {
             .or_else(|| self.other_gateway(&inside, flow.destination))
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
             .or_else(|| self.expiring_gateway(&inside, flow.destination))
+            .or_else(|| inside.thinned(false))
     }
 
     /// Returns the doubt about packets to `to` of a pod whose next hop is an address of the node that the kernel does not take for its

@@ -154,6 +154,8 @@ pub enum Obstacle {
         link: String,
         /// The filter; `None` for the qdisc.
         filter: Option<Box<Filter>>,
+        /// The pod in whose network it is, and a process there; `None` for a link of the node.
+        inside: Option<(IpAddr, u32)>,
         /// Whether it drops the replies.
         reply: bool,
     },

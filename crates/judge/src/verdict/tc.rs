@@ -219,6 +219,7 @@ impl Judge<'_> {
                     return Some(Met::Dropped(Obstacle::Tc {
                         link: link.to_owned(),
                         filter: Some(Box::new(filter.clone())),
+                        inside: None,
                         reply: passage.reply,
                     }));
                 }
@@ -230,6 +231,7 @@ impl Judge<'_> {
                 return Some(Met::Dropped(Obstacle::Tc {
                     link: link.to_owned(),
                     filter: None,
+                    inside: None,
                     reply: passage.reply,
                 }));
             }
@@ -243,6 +245,7 @@ impl Judge<'_> {
                 return Some(Met::Dropped(Obstacle::Tc {
                     link: link.to_owned(),
                     filter: None,
+                    inside: None,
                     reply: passage.reply,
                 }));
             }

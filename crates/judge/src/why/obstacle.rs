@@ -59,6 +59,10 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             .iter()
             .map(|policy| Repair::RemoveXfrm(Box::new(policy.clone())))
             .collect(),
+        Obstacle::Tc {
+            inside: Some((pod, _)),
+            ..
+        } => vec![Repair::OpenPod(*pod)],
         Obstacle::Tc { link, filter, .. } => {
             vec![Repair::RemoveFilter(link.clone(), filter.clone())]
         }

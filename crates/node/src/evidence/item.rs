@@ -106,7 +106,7 @@ items! {
     Tc = "node/tc.json", None;
     /// Programs of eBPF on control groups and links, maps, and the Services in those of Cilium and Calico.
     Bpf = "node/bpf.json", Root;
-    /// Addresses, links, listening sockets and rules inside each network namespace of pods.
+    /// Addresses, links, routes, qdiscs, listening sockets and rules inside each network namespace of pods.
     PodNetworks = "node/pod-networks.txt", Root;
     /// Listening TCP sockets over IPv4, `/proc/net/tcp`.
     Tcp4 = "node/proc-net-tcp.txt", None;

@@ -191,6 +191,14 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
         ),
         Obstacle::Tc {
+            link,
+            inside: Some((_, pid)),
+            ..
+        } => Fix::on_node(
+            "End the experiment that set it (Chaos Mesh, Litmus, `tc netem`), or delete the pod; until then, remove the qdisc.",
+            format!("nsenter --net=/proc/{pid}/ns/net tc qdisc del dev {link} root"),
+        ),
+        Obstacle::Tc {
             link, filter: None, ..
         } => Fix::on_node(
             "Remove the qdisc here and in the configuration of the program that sets it.",

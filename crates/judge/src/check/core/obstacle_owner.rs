@@ -68,7 +68,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             ..
         } => "routing policy rules of the node",
         Obstacle::Xfrm { .. } => "IPsec of the node",
-        Obstacle::Tc { .. } => "traffic control of the node",
+        Obstacle::Tc { inside: None, .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
         Obstacle::Unanswered {
             silent: Some(SilentMachine::Node(_)),
@@ -121,6 +121,9 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::Strayed { .. }
         | Obstacle::Gatewayless { .. }
         | Obstacle::Link {
+            inside: Some(_), ..
+        }
+        | Obstacle::Tc {
             inside: Some(_), ..
         } => "the pod",
         Obstacle::BlockedByCloud { cloud, .. } => cloud,

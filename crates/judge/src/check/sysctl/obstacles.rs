@@ -583,7 +583,9 @@ fn about(what: &Obstacle) -> Subject {
         Obstacle::LinkForwarding { link }
         | Obstacle::OnLink { link, .. }
         | Obstacle::ReversePath { link, .. }
-        | Obstacle::Tc { link, .. }
+        | Obstacle::Tc {
+            link, inside: None, ..
+        }
         | Obstacle::Arp { link, .. }
         | Obstacle::Tunnel { link, .. }
         | Obstacle::TunnelMac { link, .. }
@@ -650,6 +652,10 @@ fn about(what: &Obstacle) -> Subject {
             gateway: address, ..
         }
         | Obstacle::Link {
+            inside: Some((address, _)),
+            ..
+        }
+        | Obstacle::Tc {
             inside: Some((address, _)),
             ..
         }

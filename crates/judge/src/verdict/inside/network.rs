@@ -18,6 +18,7 @@ use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
 use kpx_node::node::routes::Route;
 use kpx_node::node::sockets::Socket;
+use kpx_node::node::tc::Loss;
 
 /// The most ports named in a message about where a pod listens.
 pub(super) const MOST_NAMED: usize = 4;
@@ -161,6 +162,29 @@ impl<'p> Inside<'p> {
     /// Returns the link with the pod's address.
     pub(super) fn own_link(&self) -> Option<&'p Link> {
         self.network.link_with(self.address)
+    }
+
+    /// Returns why the queueing discipline of the pod's link loses what the pod sends.
+    pub(super) fn thinned(&self, reply: bool) -> Option<Fault> {
+        let node = NodeSnapshot::new(&self.network.evidence);
+        let link = &self.own_link()?.name;
+        let share = match node.tc().ok()?.losses.get(link)? {
+            Loss::All => {
+                return Some(Fault::Obstacle(Box::new(Obstacle::Tc {
+                    link: link.clone(),
+                    filter: None,
+                    inside: Some((self.address, self.network.pid)),
+                    reply,
+                })));
+            }
+            Loss::Share(share) => format!("{} %", (share * 1000.0).round() / 10.0),
+            Loss::Some => "some".to_owned(),
+        };
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "the tc qdisc of {link} in the network of pod {} loses {share} of what it sends on purpose \
+             (`nsenter --net=/proc/{}/ns/net tc qdisc del dev {link} root` removes it)",
+            self.address, self.network.pid
+        ))))
     }
 
     /// Returns whether a virtual machine has the pod's link, its routes and its sockets: its tap is a port of a bridge beside that link

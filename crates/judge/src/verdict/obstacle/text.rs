@@ -255,12 +255,19 @@ impl fmt::Display for Obstacle {
             Self::Tc {
                 link,
                 filter,
+                inside,
                 reply,
             } => {
                 let what = if *reply { "the replies" } else { "the packets" };
+                let whose = match inside {
+                    Some((pod, pid)) => format!(" in the network of pod {pod} (process {pid})"),
+                    None => String::new(),
+                };
                 match filter {
-                    Some(filter) => write!(f, "the tc filter `{filter}` of {link} drops {what}"),
-                    None => write!(f, "the tc qdisc of {link} loses {what}"),
+                    Some(filter) => {
+                        write!(f, "the tc filter `{filter}` of {link}{whose} drops {what}")
+                    }
+                    None => write!(f, "the tc qdisc of {link}{whose} loses {what}"),
                 }
             }
             Self::OnLink {
