@@ -193,6 +193,12 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
     let object =
         |proof: &Proof, kind: &str| matches!(proof, Proof::Object { what, .. } if *what == kind);
     let sets = count(&found, |p| object(p, "ipset"));
+    let addresses = count(&found, |p| matches!(p, Proof::Address { .. }));
+    let cleanup = || {
+        Prose::from("Run ")
+            .kpx(["reconcile", "--cleanup", "ipvs", "--apply"])
+            .and(": it shows the plan, and asks before it removes anything.")
+    };
     if sets == found.len() {
         let message = format!(
             "{} are left over: they have no effect, but a switch back to ipvs reuses them",
@@ -202,11 +208,22 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
             Finding::new(Severity::Warning, Mode::Ipvs, message)
                 .called("ipvs mode")
                 .evidence(found)
-                .fix(
-                    Prose::from("Run ")
-                        .kpx(["reconcile", "--cleanup", "ipvs", "--apply"])
-                        .and(": it shows the plan, and asks before it removes anything."),
-                ),
+                .fix(cleanup()),
+        ]);
+    }
+    let is_passed = |proof: &Proof| {
+        object(proof, "virtual-server") || matches!(proof, Proof::Chain { .. } | Proof::Rule { .. })
+    };
+    if !found.iter().any(is_passed) {
+        let message = format!(
+            "{} of kube-ipvs0 are left over: packets to those that no Service has by now end at the node itself",
+            counted(addresses, "address")
+        );
+        return Ok(vec![
+            Finding::new(Severity::Warning, Mode::Ipvs, message)
+                .called("ipvs mode")
+                .evidence(found)
+                .fix(cleanup()),
         ]);
     }
     let parts = [
@@ -214,10 +231,7 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
             count(&found, |p| object(p, "virtual-server")),
             "virtual server",
         ),
-        (
-            count(&found, |p| matches!(p, Proof::Address { .. })),
-            "address",
-        ),
+        (addresses, "address"),
         (count(&found, |p| matches!(p, Proof::Chain { .. })), "chain"),
         (count(&found, |p| matches!(p, Proof::Rule { .. })), "jump"),
         (sets, "IP set"),
