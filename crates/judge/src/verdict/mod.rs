@@ -44,6 +44,7 @@ mod third_node;
 mod tproxy;
 mod ttl;
 mod tunnel;
+mod tunnel_mac;
 mod unanswered;
 mod way_back;
 mod wayless;
@@ -83,6 +84,8 @@ pub use ports::REPLY_PORT;
 pub(crate) use ports::WITH_CHECKSUMS;
 pub use stranger::Stranger;
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey, unasked};
+pub(crate) use tunnel::outer_family;
+pub(crate) use tunnel_mac::{SharedMac, shared_macs};
 pub(crate) use witnesses::Witnesses;
 
 use crate::trace::mismatch::listed;

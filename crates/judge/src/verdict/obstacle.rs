@@ -797,6 +797,10 @@ impl Obstacle {
             } if *full < *all => Fate::Partly,
             Self::DeadNextHop { .. }
             | Self::TwoPods { .. }
+            | Self::TunnelMac {
+                wrong: WrongMac::OfTwo { .. },
+                ..
+            }
             | Self::Limited { .. }
             | Self::FullNeighbours { .. }
             | Self::Further {
@@ -866,7 +870,11 @@ impl Obstacle {
             Self::DeadNextHop { route, .. } => {
                 1.0 / f64::from(u32::try_from(route.nexthops.len()).unwrap_or(u32::MAX))
             }
-            Self::TwoPods { .. } => 0.5,
+            Self::TwoPods { .. }
+            | Self::TunnelMac {
+                wrong: WrongMac::OfTwo { .. },
+                ..
+            } => 0.5,
             _ => 1.0,
         }
     }

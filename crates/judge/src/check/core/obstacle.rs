@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use super::rule::{limit_fix, rule_fix};
 use super::way::{
-    RANGE_OF_ITS_OWN, bypass_fix, diversion_fix, home_fix, tunnel_address_fix, way_there_fix,
+    RANGE_OF_ITS_OWN, bypass_fix, diversion_fix, home_fix, one_mac_fix, tunnel_address_fix,
+    way_there_fix, wireguard_fix,
 };
 use crate::check::{Advice, Fix, Line};
 use crate::trace::Subsystem;
@@ -784,13 +785,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         | Obstacle::InnerTunnelEnd { annotation, .. } => tunnel_address_fix(annotation),
         Obstacle::TunnelMac {
             link,
-            wrong: WrongMac::Same,
+            wrong: WrongMac::Same | WrongMac::OfTwo { .. },
             ..
-        } => Fix::on_node(
-            "Give one of the two machines a machine-id of its own, from which systemd makes the address (both are copies of one machine), \
-             then delete its link, and restart flannel there: it makes the link again.",
-            format!("ip link delete {link}"),
-        ),
+        } => one_mac_fix(link),
         Obstacle::TunnelMac {
             wrong: WrongMac::SharedRange(_),
             ..

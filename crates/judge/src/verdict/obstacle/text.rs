@@ -540,6 +540,26 @@ impl fmt::Display for Obstacle {
             Self::TunnelMac {
                 node,
                 link,
+                used,
+                wrong: WrongMac::OfTwo { third, machine },
+                ..
+            } => {
+                write!(
+                    f,
+                    "nodes {node} and {third} announce the same MAC address for {link}, {used}: packets to pods of one of them go to the \
+                     other, and are lost"
+                )?;
+                match machine {
+                    Some(id) => write!(
+                        f,
+                        " (both have machineID {id}, as copies of one machine do)"
+                    ),
+                    None => Ok(()),
+                }
+            }
+            Self::TunnelMac {
+                node,
+                link,
                 announced,
                 used,
                 wrong: WrongMac::Far,
