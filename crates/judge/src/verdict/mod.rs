@@ -48,6 +48,7 @@ mod tunnel_mac;
 mod unanswered;
 mod way_back;
 mod wayless;
+mod wireguard;
 mod witnesses;
 mod xfrm;
 

@@ -584,6 +584,17 @@ pub enum Obstacle {
         /// The owner of the wrong MAC.
         wrong: WrongMac,
     },
+    /// Replies to pods come through WireGuard from the address of a Node, which its ends do not take.
+    UnallowedSource {
+        /// The link of WireGuard on both nodes.
+        link: String,
+        /// The address.
+        address: IpAddr,
+        /// The Node that has it.
+        server: String,
+        /// The Node of the pods.
+        client: String,
+    },
     /// The node does not answer for the gateway of pods, an address that no machine has.
     ProxyArp {
         /// The gateway.
@@ -740,6 +751,7 @@ impl Obstacle {
             | Self::Ended { .. } => 12,
             Self::Isolated { .. }
             | Self::SameNetwork { .. }
+            | Self::UnallowedSource { .. }
             | Self::SameTunnelEnd { .. }
             | Self::TunnelMac { .. }
             | Self::ForeignTunnelEnd { .. }
@@ -812,6 +824,7 @@ impl Obstacle {
             | Self::OnLink { .. }
             | Self::SameTunnelEnd { .. }
             | Self::SameNetwork { .. }
+            | Self::UnallowedSource { .. }
             | Self::TunnelMac { .. }
             | Self::ForeignTunnelEnd { .. }
             | Self::InnerTunnelEnd { .. }

@@ -46,7 +46,7 @@ const PORTS: &[(&str, u16)] = &[
 const OVERWRITE: &str = "flannel.alpha.coreos.com/public-ip-overwrite";
 
 /// The annotation with which flannel announces how it carries packets to other Nodes.
-const BACKEND_TYPE: &str = "flannel.alpha.coreos.com/backend-type";
+pub(super) const BACKEND_TYPE: &str = "flannel.alpha.coreos.com/backend-type";
 
 /// The annotations with which Calico announces the address of a tunnel's link, and that link.
 const CALICO_TUNNELS: &[(Family, &str, &str)] = &[

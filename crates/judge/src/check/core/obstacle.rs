@@ -817,6 +817,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 format!("kubectl get node {node} -o yaml | grep flannel.alpha.coreos.com/backend"),
             )
         }
+        Obstacle::UnallowedSource { link, .. } => wireguard_fix(link),
         Obstacle::ProxyArp {
             gateway,
             no_route: true,

@@ -49,6 +49,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Isolated { .. }
         | Obstacle::OnLink { .. }
         | Obstacle::SameTunnelEnd { .. }
+        | Obstacle::UnallowedSource { .. }
         | Obstacle::ForeignTunnelEnd { .. }
         | Obstacle::InnerTunnelEnd { .. }
         | Obstacle::OffTunnel { .. }

@@ -589,6 +589,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Arp { link, .. }
         | Obstacle::Tunnel { link, .. }
         | Obstacle::TunnelMac { link, .. }
+        | Obstacle::UnallowedSource { link, .. }
         | Obstacle::SameNetwork { link, .. }
         | Obstacle::OffTunnel { link, .. }
         | Obstacle::TunnelSource { link, .. }

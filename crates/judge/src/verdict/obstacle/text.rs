@@ -588,6 +588,16 @@ impl fmt::Display for Obstacle {
                 "packets for the pods of node {node} leave by {link} to the MAC address {used}, but the link of {node} has {announced}: it \
                  discards them"
             ),
+            Self::UnallowedSource {
+                link,
+                address,
+                server,
+                client,
+            } => write!(
+                f,
+                "replies to pods of node {client} leave node {server} by {link} with the source {address}: {client} drops them, because its \
+                 WireGuard takes only addresses of pods from {server}"
+            ),
             Self::ProxyArp {
                 gateway,
                 no_route: true,
