@@ -35,6 +35,7 @@ mod place;
 mod ports;
 mod replies;
 mod reply;
+mod shared_address;
 mod single;
 mod stranger;
 mod survey;

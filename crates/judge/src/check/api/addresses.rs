@@ -314,6 +314,8 @@ fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
         }
     }
     findings.add(shared_ranges(facts));
+    findings.add(shared_tunnel_macs(facts));
+    findings.extend(held_twice(facts));
     findings.verdict()
 }
 
