@@ -74,6 +74,7 @@ pub use limits::Limit;
 pub use link_state::LinkState;
 pub use local_ports::{DEFAULT_RANGE, LocalPorts, PORT_RANGE, RESERVED_PORTS};
 pub use loss_class::{LossClass, Place, Sender};
+pub(crate) use mtu::tunnel_overhead;
 pub(crate) use neighbours::is_link_local;
 pub use obstacle::{
     Arp, DEFAULT_TTL, FilterReason, Obstacle, PortHolder, SameNetworkAs, SilentMachine,

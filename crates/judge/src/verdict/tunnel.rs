@@ -717,8 +717,8 @@ pub(super) fn end_of(node: &Node, family: Family) -> Option<IpAddr> {
 }
 
 /// Returns the family of the own packets of tunnel `link`.
-fn outer_family(link: &Link) -> Family {
-    match link.local {
+pub(crate) fn outer_family(link: &Link) -> Family {
+    match link.local.or(link.remote) {
         Some(address) => Family::of(address),
         None if link.name.contains("-v6") => Family::V6,
         None => Family::V4,
