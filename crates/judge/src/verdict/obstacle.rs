@@ -610,6 +610,8 @@ pub enum Obstacle {
         gateway: Cidr,
         /// The bridge.
         bridge: String,
+        /// Whether IPv6 is off at the bridge (`disable_ipv6`), so that it takes no address.
+        ipv6_off: bool,
     },
     /// No way leads to an address, although routes or routers have one.
     Wayless {

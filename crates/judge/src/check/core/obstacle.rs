@@ -711,7 +711,21 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Remove the entry, also where it is configured; the node then asks for the address.",
             format!("ip neigh del {address} dev {link}"),
         ),
-        Obstacle::NoGateway { gateway, bridge } => Fix::on_node(
+        Obstacle::NoGateway {
+            gateway,
+            bridge,
+            ipv6_off: true,
+        } => {
+            let key = disable_ipv6_of(bridge);
+            Fix::on_node(
+                "Turn IPv6 on at the bridge, and give it its address back. Find out what turned it off: a network manager \
+                 (`ipv6.method=disabled`: it should leave the bridge alone), or a file of /etc/sysctl.d.",
+                format!("sysctl -w {key}=0 && ip addr add {gateway} dev {bridge}"),
+            )
+        }
+        Obstacle::NoGateway {
+            gateway, bridge, ..
+        } => Fix::on_node(
             "Give the bridge its address back, and find out what took it: a network manager, or a restart of networking. The network \
              plugin sets it with the next pod that it makes here.",
             format!("ip addr add {gateway} dev {bridge}"),

@@ -501,7 +501,19 @@ impl fmt::Display for Obstacle {
                 f,
                 "IPv6 found another pod or machine with {address}, the address of pod {pod} (dadfailed), so the pod does not use it"
             ),
-            Self::NoGateway { gateway, bridge } => write!(
+            Self::NoGateway {
+                gateway,
+                bridge,
+                ipv6_off: true,
+            } => write!(
+                f,
+                "{} is 1, so {bridge} does not have {}, the gateway of its pods, and their packets do not leave it",
+                disable_ipv6_of(bridge),
+                gateway.addr
+            ),
+            Self::NoGateway {
+                gateway, bridge, ..
+            } => write!(
                 f,
                 "no link of the node has {}, the gateway of the pods on bridge {bridge}, so their packets do not leave it",
                 gateway.addr
