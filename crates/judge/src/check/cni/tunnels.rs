@@ -21,10 +21,11 @@ pub(super) const CHECKS: &[Check] = &[Check {
     when: When::Now,
     title: "Large packets fit into the links to other nodes and to pods",
     symptom: "Connections open and then hang: small answers arrive, large ones do not.",
-    why: "A tunnel adds its own headers to each packet: 20 bytes for IP in IP, 50 for VXLAN and Geneve, 60 for WireGuard, over IPv4, and 20 more over IPv6. \
-          If the MTU of the tunnel's link leaves no room for them, the largest packets are fragmented or dropped. It happens \
-          where nodes have different links, or where the MTU of the link is lowered later. The link of a pod has two ends: the node's end \
-          and the pod's own take no packet that is larger than their MTU, and say nothing to its sender.",
+    why: "A tunnel adds its own headers to each packet: 20 bytes for IP in IP, 50 for VXLAN and Geneve, 60 for WireGuard, over \
+          IPv4, and 20 more over IPv6. If the MTU of the tunnel's link leaves no room for them, the largest packets are fragmented \
+          or dropped. It happens where nodes have different links, or where the MTU of the link is lowered later. The link of a \
+          pod has two ends: the node's end and the pod's own take no packet that is larger than their MTU, and say nothing to its \
+          sender.",
     verify: "The MTU of the tunnel's link and its headers must not exceed the MTU of the link to the other nodes; both ends of the link \
              of a pod have the same MTU.",
     commands: &[

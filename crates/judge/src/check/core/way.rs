@@ -35,7 +35,7 @@ pub(in crate::check) fn one_mac_fix(link: &str) -> Fix {
     )
 }
 
-/// Returns the fix of WireGuard `link` that does not take addresses of Nodes.
+/// Returns the fix of `WireGuard` `link` that does not take addresses of Nodes.
 pub(in crate::check) fn wireguard_fix(link: &str) -> Fix {
     match link {
         "wireguard.cali" | "wg-v6.cali" => Fix::kubectl(
