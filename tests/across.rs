@@ -1,5 +1,7 @@
 //! Connections from node to node: two states of one cluster, of which one is made from the other.
 
+mod shared;
+
 use kpx_judge::verdict::{Across, Fate, survey};
 use kpx_judge::why::{Answer, Asked, Look};
 use kpx_node::evidence::{Evidence, Gap, ITEMS, Item, Manifest, NodesWriter, load};

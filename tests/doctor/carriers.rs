@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::ends::{HEALTHY, LINKS, NODES, flannel, json, lead_pods, says, tunnel};
+use super::ends::{HEALTHY, LINKS, NODES, findings, flannel, json, lead_pods, says, tunnel};
 use super::incidents::{copy, write};
 use super::links::{add_policy_rules, add_routes};
 use super::meant::add_rule;
@@ -29,6 +29,124 @@ pub(super) fn add(dir: &tempfile::TempDir, file: &str, what: Value) {
 pub(super) fn link(name: &str, kind: &str) -> Value {
     json!({"ifindex": 40, "ifname": name, "flags": ["UP", "LOWER_UP"], "mtu": 1500, "operstate": "UP",
         "linkinfo": {"info_kind": kind}})
+}
+
+/// The node whose pods send to those of other nodes by Calico's WireGuard.
+fn with_wireguard() -> tempfile::TempDir {
+    let dir = copy(HEALTHY);
+    add(&dir, LINKS, link("wireguard.cali", "wireguard"));
+    let routes = BOTH.map(|range| json!({"dst": range, "dev": "wireguard.cali", "table": "1", "scope": "link", "flags": []}));
+    add_routes(&dir, &routes);
+    let rule = json!({"priority": 99, "not": null, "src": "all", "fwmark": "0x200000", "fwmask": "0x200000", "table": "1"});
+    add_policy_rules(&dir, &[rule]);
+    write(
+        &dir,
+        NODES,
+        json(|nodes| {
+            for node in nodes["items"].as_array_mut().unwrap() {
+                node["metadata"]["annotations"] =
+                    json!({"projectcalico.org/WireguardPublicKey": "key="});
+            }
+        }),
+    );
+    dir
+}
+
+#[tokio::test]
+async fn wireguard_takes_no_replies_from_addresses_of_nodes() {
+    let words = [
+        "replies to pods of node w1 leave node cp1 by wireguard.cali with the source 10.210.0.15",
+        "wireguardHostEncryptionEnabled",
+    ];
+    says(&with_wireguard(), "demo/ingress:http", "partly", &words).await;
+
+    let masquerades = with_wireguard();
+    let rule = "-A POSTROUTING -s 10.244.0.0/16 ! -d 10.244.0.0/16 -j MASQUERADE";
+    add_rule(&masquerades, "nat", rule);
+    says(&masquerades, "demo/ingress:http", "works", &[]).await;
+
+    let covered = with_wireguard();
+    let routes = ["10.210.0.15", "10.210.0.17"].map(
+        |node| json!({"dst": node, "dev": "wireguard.cali", "table": "1", "scope": "link", "flags": []}),
+    );
+    add_routes(&covered, &routes);
+    says(&covered, "demo/ingress:http", "works", &[]).await;
+
+    // The others send nothing by WireGuard.
+    let alone = with_wireguard();
+    write(
+        &alone,
+        NODES,
+        json(|nodes| {
+            for node in nodes["items"].as_array_mut().unwrap() {
+                if node["metadata"]["name"] != "w1" {
+                    node["metadata"]["annotations"] = json!({});
+                }
+            }
+        }),
+    );
+    says(&alone, "demo/ingress:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn the_log_of_wireguard_names_sources_that_it_drops() {
+    for (name, source, severity) in [
+        ("wireguard.cali", "10.210.0.2", "warning"),
+        ("wg0", "10.210.0.2", "warning"),
+        ("wg0", "192.0.2.77", "info"),
+    ] {
+        let dir = copy(HEALTHY);
+        let line = format!(
+            "[99999.1] wireguard: {name}: Packet has unallowed src IP ({source}) from peer 3 (10.210.0.15:51820)\n"
+        );
+        write(&dir, "node/dmesg.txt", |text| format!("{text}\n{line}"));
+        let all = findings(&dir).await;
+        let words = format!("{name} dropped packets from {source} of peer 10.210.0.15:51820");
+        let is_it = |of: &(String, String, String)| {
+            (of.0.as_str(), of.1.as_str()) == ("SY18", severity) && of.2.contains(&words)
+        };
+        assert!(all.iter().any(is_it), "{all:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_over_ipv6_adds_20_bytes_more() {
+    for (local, mtu, message) in [
+        (json!({"local": "10.210.0.16"}), 1450, None),
+        (json!({"local": "10.210.0.16"}), 1460, Some("with 50 bytes")),
+        (json!({"local6": "fd00::16"}), 1450, Some("with 70 bytes")),
+        (json!({"local6": "fd00::16"}), 1430, None),
+    ] {
+        let dir = copy(HEALTHY);
+        let mut tunnelled = flannel(true);
+        tunnelled["mtu"] = mtu.into();
+        let data = tunnelled["linkinfo"]["info_data"].as_object_mut().unwrap();
+        data.remove("local");
+        data.extend(local.as_object().unwrap().clone());
+        tunnel(&dir, Some(tunnelled), &BOTH);
+        write(
+            &dir,
+            NODES,
+            json(|nodes| {
+                let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
+                let w2 = all.find(|node| node["metadata"]["name"] == "w2").unwrap();
+                let address = json!({"type": "InternalIP", "address": "fd00::17"});
+                let addresses = w2["status"]["addresses"].as_array_mut().unwrap();
+                addresses.push(address);
+            }),
+        );
+        add_routes(
+            &dir,
+            &[json!({"dst": "fd00::/64", "dev": "eth0", "flags": []})],
+        );
+        let all = findings(&dir).await;
+        let mut found = all.iter().filter(|(id, ..)| id == "CN15");
+        let found = found.next().map(|(.., message)| message);
+        assert_eq!(found.is_some(), message.is_some(), "{local} {mtu}: {all:?}");
+        if let (Some(found), Some(message)) = (found, message) {
+            assert!(found.contains(message), "{found}");
+        }
+    }
 }
 
 #[tokio::test]

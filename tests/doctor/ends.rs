@@ -225,6 +225,75 @@ async fn two_nodes_whose_tunnels_have_one_mac_do_not_reach_each_other() {
     says(&dir, "demo/edge:http", "partly", &words).await;
 }
 
+#[tokio::test]
+async fn two_other_nodes_whose_tunnels_have_one_mac_are_not_both_reached() {
+    let shared = |annotations: fn(&str) -> Value| {
+        let dir = copy(HEALTHY);
+        tunnel(
+            &dir,
+            Some(flannel(true)),
+            &["10.244.0.0/24", "10.244.2.0/24"],
+        );
+        write(
+            &dir,
+            NODES,
+            json(|nodes| {
+                for node in nodes["items"].as_array_mut().unwrap() {
+                    let name = node["metadata"]["name"].as_str().unwrap().to_owned();
+                    let all = node["metadata"]["annotations"].as_object_mut().unwrap();
+                    all.extend(annotations(&name).as_object().unwrap().clone());
+                    if name != "w1" {
+                        node["status"]["nodeInfo"]["machineID"] = "c0ffee".into();
+                    }
+                }
+            }),
+        );
+        dir
+    };
+    let dir = shared(|name| match name {
+        "w1" => json!({}),
+        _ => {
+            json!({"flannel.alpha.coreos.com/backend-data": r#"{"VNI": 1, "VtepMAC": "02:00:00:00:00:0A"}"#})
+        }
+    });
+    let words = [
+        "nodes cp1 and w2 announce the same MAC address for flannel.1, 02:00:00:00:00:0a",
+        "both have machineID c0ffee",
+        "machine-id of its own",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+    let is_it = |(id, severity, message): &(String, String, String)| {
+        (id.as_str(), severity.as_str()) == ("AP13", "error")
+            && message.contains("nodes cp1, w2 announce the same MAC address for flannel.1")
+    };
+    assert!(findings(&dir).await.iter().any(is_it));
+
+    // One machine that registered twice has one end.
+    let twice = shared(|name| match name {
+        "w1" => json!({}),
+        _ => json!({
+            "flannel.alpha.coreos.com/backend-data": r#"{"VNI": 1, "VtepMAC": "02:00:00:00:00:0a"}"#,
+            "flannel.alpha.coreos.com/public-ip": "10.210.0.17",
+        }),
+    });
+    let all = findings(&twice).await;
+    assert!(!all.iter().any(is_it), "{all:?}");
+    let apart = shared(|_| json!({}));
+    says(&apart, "demo/edge:http", "works", &[]).await;
+
+    let calico = shared(|name| match name {
+        "w1" => json!({}),
+        _ => json!({"projectcalico.org/VXLANTunnelMACAddr": "66:00:00:00:00:01"}),
+    });
+    let all = findings(&calico).await;
+    let words = "nodes cp1, w2 announce the same MAC address for vxlan.calico";
+    assert!(
+        all.iter()
+            .any(|(id, _, message)| id == "AP13" && message.contains(words)),
+        "{all:?}"
+    );
+}
+
 /// As with flannel's backend host-gw.
 #[tokio::test]
 async fn a_node_outside_of_the_network_without_a_route_to_its_pods_is_in_doubt() {

@@ -159,6 +159,36 @@ const CASES: &[Case] = &[
         },
     },
     Case {
+        key: "ipvs-sctp-source",
+        node: "full-ipvs",
+        version: "v1.22.4",
+        fixed: "v1.23.0",
+        show: |evidence| {
+            let rules = evidence.text(Item::Iptables4).unwrap();
+            let of_sctp = [
+                "SCTP-HASH dst,dst -j KUBE-MARK-MASQ",
+                "LOCAL-SCTP-HASH dst,dst -j RETURN",
+            ]
+            .map(|rule| {
+                format!(
+                    "[0:0] -A KUBE-NODE-PORT -p sctp -m set --match-set KUBE-NODE-PORT-{rule}\n"
+                )
+            });
+            let first = rules.find("[0:0] -A KUBE-NODE-PORT -p tcp").unwrap();
+            let (before, after) = rules.split_at(first);
+            let rules = format!("{before}{}{after}", of_sctp.concat());
+            evidence.insert(Item::Iptables4, Ok(rules));
+            edit(evidence, Item::Services, |services| {
+                let all = services["items"].as_array_mut().unwrap().iter_mut();
+                let local = all.into_iter().find(|service| {
+                    let spec = &service["spec"];
+                    spec["type"] == "NodePort" && spec["externalTrafficPolicy"] == "Local"
+                });
+                local.unwrap()["spec"]["ports"][0]["protocol"] = json!("SCTP");
+            });
+        },
+    },
+    Case {
         key: "ipvs-node-port-address",
         node: "full-ipvs",
         version: "v1.26.4",

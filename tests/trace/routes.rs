@@ -123,6 +123,44 @@ fn a_packet_is_bridged_between_ports_of_one_bridge_alone() {
 }
 
 #[test]
+fn a_packet_from_another_network_has_no_owner() {
+    let bridged = |rules: &str| {
+        let mut evidence = iptables(rules);
+        with_bridge(&mut evidence);
+        evidence
+    };
+    let of_pod = from(Entry::Pod, "10.97.54.248", 80, Proto::Tcp);
+    for (options, is_dropped) in [
+        ("--uid-owner 0", false),
+        ("--socket-exists", false),
+        ("! --uid-owner 1000 --gid-owner 0", false),
+        ("! --socket-exists", true),
+        ("! --uid-owner 0 ! --gid-owner 0", true),
+    ] {
+        let rules = format!("-A POSTROUTING -m owner {options} -j DROP");
+        for of in outcomes(&bridged(&rules), &of_pod) {
+            assert_eq!(of.verdict == Verdict::Drop, is_dropped, "{options}");
+        }
+    }
+    // IPVS sends what it forwards through OUTPUT.
+    for (option, is_dropped) in [("! --uid-owner 0", true), ("--uid-owner 0", false)] {
+        let mut evidence = recording("full-ipvs");
+        let rules = format!(
+            "*mangle\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.0.2.16/32 -m owner {option} -j DROP\nCOMMIT\n"
+        );
+        let own = evidence.text(Item::Iptables4).unwrap();
+        let rules = format!("{own}\n{rules}");
+        evidence.insert(Item::Iptables4, Ok(rules));
+        let ends = outcomes(
+            &evidence,
+            &from(Entry::Outside, "10.100.1.10", 9100, Proto::Tcp),
+        );
+        let dropped = ends.iter().find(|of| of.verdict == Verdict::Drop);
+        assert_eq!(dropped.is_some(), is_dropped, "{option}: {dropped:?}");
+    }
+}
+
+#[test]
 fn a_loopback_address_does_not_leave_the_node() {
     let evidence = recording("seed-nftables");
     for (destination, reason) in [

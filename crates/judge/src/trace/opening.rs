@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::packet::{Link, Packet};
+use super::packet::Packet;
 use super::route::Router;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::sockets::Socket;
@@ -92,7 +92,7 @@ pub(super) const fn bytes_of_tcp(opens: bool, family: Family) -> Values {
 /// Returns the time to live, or hop limit, that `packet` has left.
 pub(super) fn ttl(packet: &Packet, router: &Router<'_>) -> Values {
     let left = u64::from(packet.ttl);
-    if packet.input == Link::None || router.has_pod(packet.original_source()) {
+    if packet.has_socket || router.has_pod(packet.original_source()) {
         return left..=left;
     }
     left.saturating_sub(MOST_HOPS).max(1)..=255
@@ -129,7 +129,7 @@ pub(super) fn counted(packet: &Packet, bytes: bool, direction: Option<&str>) -> 
 /// runtime are. `None` for a server, and in the network of a pod.
 pub(super) fn user(packet: &Packet, router: &Router<'_>) -> Option<u64> {
     let is_of_node = router.node.services().is_ok();
-    (packet.input == Link::None && !packet.is_reply() && is_of_node).then_some(0)
+    (packet.has_socket && !packet.is_reply() && is_of_node).then_some(0)
 }
 
 /// Returns whether the helper called `name` may follow the connection.

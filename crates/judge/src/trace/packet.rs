@@ -182,6 +182,8 @@ pub(crate) struct Packet {
     pub(crate) ct_mark: u32,
     /// The mark that nat chains left on the first packet, where this is a later one.
     pub(crate) first_mark: Option<SentMark>,
+    /// Whether a program of this network sends it: its socket comes with it.
+    pub(crate) has_socket: bool,
     /// The link it came in by; `None` for packets of the node itself, and where IPVS sends it again.
     pub(crate) input: Link,
     /// Whether that is known to be another link than the route to its sender has.
@@ -302,6 +304,7 @@ impl Packet {
             original_mark: flow.mark,
             ct_mark: flow.carried.ct_mark,
             first_mark: None,
+            has_socket: flow.entry == Entry::Host,
             input: Link::None,
             entered_elsewhere: flow.carried.input.is_some(),
             output: Link::None,

@@ -456,6 +456,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         mut branch: Branch,
         outcomes: &mut Vec<Outcome>,
     ) -> Result<Vec<Option<(Branch, Phase)>>, Stop> {
+        branch.packet.has_socket = false;
         branch.packet.input = Link::Named("lo".into());
         branch.packet.output = Link::None;
         let mut next = Vec::new();

@@ -371,7 +371,7 @@ impl<'n> Judge<'n> {
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
-        let asked: [&dyn Fn() -> Option<Fault>; 31] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 32] = [
             &|| self.held_elsewhere(question),
             &|| self.kept_by_route(outcome),
             &|| self.ingress(question, outcome),
@@ -402,6 +402,7 @@ impl<'n> Judge<'n> {
             &|| self.too_large_there(question, outcome),
             &|| self.same_tunnel_end(outcome),
             &|| self.other_tunnel_mac(question, outcome),
+            &|| self.beyond_wireguard(outcome),
             &|| self.inside(question, outcome),
         ];
         worst(&asked)

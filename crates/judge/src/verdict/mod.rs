@@ -35,6 +35,7 @@ mod place;
 mod ports;
 mod replies;
 mod reply;
+mod shared_address;
 mod single;
 mod stranger;
 mod survey;
@@ -44,9 +45,11 @@ mod third_node;
 mod tproxy;
 mod ttl;
 mod tunnel;
+mod tunnel_mac;
 mod unanswered;
 mod way_back;
 mod wayless;
+mod wireguard;
 mod witnesses;
 mod xfrm;
 
@@ -71,6 +74,7 @@ pub use limits::Limit;
 pub use link_state::LinkState;
 pub use local_ports::{DEFAULT_RANGE, LocalPorts, PORT_RANGE, RESERVED_PORTS};
 pub use loss_class::{LossClass, Place, Sender};
+pub(crate) use mtu::tunnel_overhead;
 pub(crate) use neighbours::is_link_local;
 pub use obstacle::{
     Arp, DEFAULT_TTL, FilterReason, Obstacle, PortHolder, SameNetworkAs, SilentMachine,
@@ -83,6 +87,8 @@ pub use ports::REPLY_PORT;
 pub(crate) use ports::WITH_CHECKSUMS;
 pub use stranger::Stranger;
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey, unasked};
+pub(crate) use tunnel::outer_family;
+pub(crate) use tunnel_mac::{SharedMac, shared_macs};
 pub(crate) use witnesses::Witnesses;
 
 use crate::trace::mismatch::listed;

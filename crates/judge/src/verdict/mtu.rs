@@ -1,6 +1,7 @@
 //! Links of other nodes that take smaller packets than this node sends them.
 
 use super::judge::{Judge, Question};
+use super::tunnel::outer_family;
 use super::{Fault, Missing};
 use crate::trace::{Entry, Outcome};
 use kpx_node::net::Family;
@@ -32,7 +33,7 @@ impl Judge<'_> {
         let pod = outcome.destination.0;
         let name = &self.far_node(question, outcome)?;
         let out = self.link(outcome.leaves_by()?)?;
-        let added = overhead(out)?;
+        let added = tunnel_overhead(out)?;
         let by = self.peers().address(name, Family::of(pod))?;
         let there = others.narrow(name, by, pod)?;
         let is_pod = question.flow.entry == Entry::Pod;
@@ -51,12 +52,17 @@ impl Judge<'_> {
     }
 }
 
-/// Returns how many bytes a link adds to packets over IPv4; `None` for tunnels of other kinds.
-fn overhead(link: &Link) -> Option<u32> {
-    match link.kind.as_str() {
-        "vxlan" => Some(50),
-        "ipip" => Some(20),
-        "wireguard" => Some(60),
-        _ => (!link.is_tunnel()).then_some(0),
-    }
+/// Returns how many bytes a link adds to packets; `None` for tunnels of other kinds.
+pub(crate) fn tunnel_overhead(link: &Link) -> Option<u32> {
+    let over_ipv4 = match link.kind.as_str() {
+        "vxlan" | "geneve" => 50,
+        "ipip" => 20,
+        "wireguard" => 60,
+        _ => return (!link.is_tunnel()).then_some(0),
+    };
+    Some(match outer_family(link) {
+        Family::V4 => over_ipv4,
+        // Its header has 20 bytes more.
+        Family::V6 => over_ipv4 + 20,
+    })
 }

@@ -3,15 +3,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use serde::Deserialize;
-
 use super::judge::{Judge, Question};
 use super::peers::{addresses, way_by};
 use super::place::pod_ranges;
 use super::replies::{ends, is_stopped};
-use super::{
-    By, Fault, Missing, Obstacle, Odd, OddWay, PortHolder, TunnelState, WrongMac, is_likely,
-};
+use super::tunnel_mac::vtep;
+use super::{By, Fault, Missing, Obstacle, Odd, OddWay, PortHolder, TunnelState, is_likely};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::decisive;
@@ -49,7 +46,7 @@ const PORTS: &[(&str, u16)] = &[
 const OVERWRITE: &str = "flannel.alpha.coreos.com/public-ip-overwrite";
 
 /// The annotation with which flannel announces how it carries packets to other Nodes.
-const BACKEND_TYPE: &str = "flannel.alpha.coreos.com/backend-type";
+pub(super) const BACKEND_TYPE: &str = "flannel.alpha.coreos.com/backend-type";
 
 /// The annotations with which Calico announces the address of a tunnel's link, and that link.
 const CALICO_TUNNELS: &[(Family, &str, &str)] = &[
@@ -277,132 +274,6 @@ impl Judge<'_> {
         let other = self.places.node_of_pod(outcome.destination.0)?;
         let own = self.places.object()?;
         (other.metadata.name != own.metadata.name).then_some((own, other))
-    }
-
-    /// Returns the fault of a packet between pods of two nodes through a VXLAN link, if it is sent to another MAC address than the other
-    /// end has, or one end of flannel's link has another than its Node announces: the receiver discards it.
-    pub(super) fn other_tunnel_mac(
-        &self,
-        question: Question<'_>,
-        outcome: &Outcome,
-    ) -> Option<Fault> {
-        let own = self.places.object()?;
-        let (to, back) = (outcome.destination.0, outcome.sent_from);
-        let is_out = !self.ends_here(outcome);
-        let out = outcome.leaves_by().filter(|_| is_out);
-        let link_back = || match self.router.decide(Lookup::to(Asked::new(back, None))) {
-            Decision::Out { device, .. } => device,
-            _ => None,
-        };
-        // The node's own packets have the address of its end of the tunnel.
-        let node_of = |addr| {
-            let by_address = || {
-                self.places
-                    .node_called(self.others.as_ref()?.node_with(addr)?)
-            };
-            self.places.node_of_pod(addr).or_else(by_address)
-        };
-        let is_of_other =
-            || node_of(back).is_some_and(|node| node.metadata.name != own.metadata.name);
-        let came = (question.flow.entry == Entry::Outside && is_of_other())
-            .then(link_back)
-            .flatten();
-        let links = self.node.links().ok()?.all.iter();
-        let of_name = |name: &str| links.clone().find(|link| link.name == name);
-        let is_vxlan = |link: &&Link| link.kind == "vxlan";
-        let leaves = out.and_then(of_name).filter(is_vxlan);
-        let comes = came.as_deref().and_then(of_name).filter(is_vxlan);
-        let (link, far) = match (leaves, comes) {
-            (Some(link), _) => (link, to),
-            (None, Some(link)) => (link, back),
-            (None, None) => return None,
-        };
-        let is_flannel = link.name.starts_with("flannel");
-        let mac = |node: &Node| vtep_mac(node, Family::of(far), link).filter(|_| is_flannel);
-        let fault = |node: &Node, announced, used: &str, wrong| {
-            Some(Fault::Obstacle(Box::new(Obstacle::TunnelMac {
-                node: node.metadata.name.clone(),
-                link: link.name.clone(),
-                announced,
-                used: used.to_owned(),
-                wrong,
-            })))
-        };
-        if let (Some(announced), Some(used)) = (mac(own), &link.mac)
-            && !announced.eq_ignore_ascii_case(used)
-        {
-            return fault(own, announced, used, WrongMac::Own);
-        }
-        let other = node_of(far)?;
-        let network = || self.other_network(other, link, outcome);
-        if let Some(fault) = is_flannel.then(network).flatten() {
-            return Some(fault);
-        }
-        let next = match self.router.decide(Lookup::to(Asked::new(far, None))) {
-            Decision::Out { gateway, .. } => gateway.unwrap_or(far),
-            _ => return None,
-        };
-        let entry = self.node.neighbour_table().ok()?.on(next, &link.name)?;
-        let used = entry.mac.as_deref()?;
-        let others = self.others.as_ref();
-        let has = others.and_then(|others| others.link_with(&other.metadata.name, next));
-        if let Some((_, has)) = has
-            && !has.eq_ignore_ascii_case(used)
-        {
-            return fault(other, has.to_owned(), used, WrongMac::Sent);
-        }
-        let used = Some(used).filter(|_| entry.permanent)?;
-        let announced = mac(other)?;
-        let own_mac = link.mac.as_deref();
-        if own_mac.is_some_and(|mac| mac.eq_ignore_ascii_case(&announced)) {
-            return fault(other, announced, used, WrongMac::Same);
-        }
-        if announced.eq_ignore_ascii_case(used) {
-            return None;
-        }
-        let far_of = |node: &&Node| {
-            let its = vtep_mac(node, Family::of(far), link).filter(|_| is_flannel);
-            its.is_some_and(|its| its.eq_ignore_ascii_case(used))
-        };
-        let mut nodes = self.node.nodes().ok()?.iter();
-        let wrong = match nodes.find(far_of) {
-            Some(third) if pod_ranges(third).iter().any(|range| range.contains(far)) => {
-                WrongMac::SharedRange(third.metadata.name.clone())
-            }
-            _ => WrongMac::Far,
-        };
-        fault(other, announced, used, wrong)
-    }
-
-    /// Returns the fault of flannel's VXLAN `link` if it has another VNI than `other` announces, and no link of this node has that one.
-    fn other_network(&self, other: &Node, link: &Link, outcome: &Outcome) -> Option<Fault> {
-        let to = outcome.destination.0;
-        let announced = vtep(other, Family::of(to))?.vni?;
-        let links = &self.node.links().ok()?.all;
-        // Two networks have a link each; of one that is not listed, the VNI is not known.
-        let mut vnis = links
-            .iter()
-            .filter(|link| link.kind == "vxlan")
-            .map(|link| link.vni);
-        if vnis.any(|vni| vni.is_none_or(|vni| vni == announced)) {
-            return None;
-        }
-        let labels = &other.metadata.labels;
-        Some(Fault::Obstacle(Box::new(Obstacle::OffTunnel {
-            link: link.name.clone(),
-            state: TunnelState::OtherNetwork {
-                own: link.vni?,
-                announced,
-                windows: labels
-                    .get("kubernetes.io/os")
-                    .is_some_and(|os| os == "windows"),
-            },
-            node: other.metadata.name.clone(),
-            to,
-            way: link.name.clone(),
-            agent: self.agent(),
-            error: None,
-        })))
     }
 
     /// Returns the fault of a packet to a pod of another Node that announces this node's address for its tunnels.
@@ -800,13 +671,7 @@ fn tunnel_to(own: &Node, other: &Node, family: Family) -> Option<String> {
     let of_flannel = |node: &Node| {
         let kind = node.metadata.annotations.get(BACKEND_TYPE)?;
         match kind.as_str() {
-            "vxlan" => {
-                let vni = vtep(node, family)?.vni.unwrap_or(1);
-                Some(match family {
-                    Family::V4 => format!("flannel.{vni}"),
-                    Family::V6 => format!("flannel-v6.{vni}"),
-                })
-            }
+            "vxlan" => Some(vtep(node, family)?.link(family)),
             "wireguard" => Some("flannel-wg".to_owned()),
             "ipip" => Some("flannel.ipip".to_owned()),
             _ => None,
@@ -822,38 +687,6 @@ fn tunnel_to(own: &Node, other: &Node, family: Family) -> Option<String> {
         find(own).filter(|link| Some(link) == find(other).as_ref())
     };
     both(&of_flannel).or_else(|| both(&of_calico))
-}
-
-/// flannel's announcement of the end of its VXLAN tunnel.
-#[derive(Deserialize)]
-struct Vtep {
-    /// The number of the network.
-    #[serde(rename = "VNI")]
-    vni: Option<u64>,
-    #[serde(rename = "VtepMAC")]
-    mac: String,
-}
-
-/// Returns the annotation with which flannel announces its ends of tunnels for pods of `family`.
-const fn backend_data(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "flannel.alpha.coreos.com/backend-data",
-        Family::V6 => "flannel.alpha.coreos.com/backend-v6-data",
-    }
-}
-
-/// Returns what flannel announces of the end of `node` of its VXLAN tunnel for pods of `family`.
-fn vtep(node: &Node, family: Family) -> Option<Vtep> {
-    let text = node.metadata.annotations.get(backend_data(family))?;
-    serde_json::from_str(text).ok()
-}
-
-/// Returns the MAC address that flannel announces for `link` of `node` and pods of `family`; `None` if it announces none.
-fn vtep_mac(node: &Node, family: Family, link: &Link) -> Option<String> {
-    let vtep = vtep(node, family)?;
-    // Two networks have a link each.
-    let is_it = vtep.vni.is_none() || link.vni.is_none() || vtep.vni == link.vni;
-    (is_it && !vtep.mac.is_empty()).then_some(vtep.mac)
 }
 
 /// Returns the address that `node` announces with `annotation`.
@@ -875,7 +708,7 @@ pub(super) fn ends_of(node: &Node) -> Vec<IpAddr> {
 }
 
 /// Returns the address of `node` in `family` for tunnels: the one that it announces, else its own.
-fn end_of(node: &Node, family: Family) -> Option<IpAddr> {
+pub(super) fn end_of(node: &Node, family: Family) -> Option<IpAddr> {
     let mut all = ANNOTATIONS
         .iter()
         .filter_map(|annotation| announced(node, annotation))
@@ -884,8 +717,8 @@ fn end_of(node: &Node, family: Family) -> Option<IpAddr> {
 }
 
 /// Returns the family of the own packets of tunnel `link`.
-fn outer_family(link: &Link) -> Family {
-    match link.local {
+pub(crate) fn outer_family(link: &Link) -> Family {
+    match link.local.or(link.remote) {
         Some(address) => Family::of(address),
         None if link.name.contains("-v6") => Family::V6,
         None => Family::V4,

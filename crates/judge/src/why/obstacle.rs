@@ -139,6 +139,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Bound { ends: true, .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::TunnelMac { .. }
+        | Obstacle::UnallowedSource { .. }
         | Obstacle::NoGateway { .. }
         | Obstacle::ForeignTunnelEnd { .. }
         | Obstacle::InnerTunnelEnd { .. }

@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::check::core::{
     Collector, HOME_GONE, MODE, OBSERVED, RANGE_OF_ITS_OWN, connection_proof, is_served,
-    service_proof,
+    one_mac_fix, service_proof,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
     obstacle_fix,
 };
-use crate::verdict::{Obstacle, home_gone};
+use crate::verdict::{Obstacle, SharedMac, home_gone, shared_macs};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::{Node, Service};
@@ -89,8 +89,9 @@ pub(super) const CHECKS: &[Check] = &[
         title: "No two Nodes share an address or a pod range, and this one has its own",
         symptom: "Some endpoints never answer, those of other nodes in particular, and others answer for them.",
         why: "Routes and tunnels lead to the pods of a Node by its address, and kube-proxy's NodePorts and health checks are \
-              there. Cloned virtual machines, and machines that each have a NAT network, register with the same address. If the \
-              address of a machine changes, its Node keeps the old one until the kubelet restarts.",
+              there. Cloned virtual machines, and machines that each have a NAT network, register with the same address, or announce \
+              one MAC address for their ends of a tunnel. If the address of a machine changes, its Node keeps the old one until the \
+              kubelet restarts. An address that VRRP moves from node to node is on two of them at once if its messages do not pass.",
         verify: "Each InternalIP and each podCIDR may be that of one Node only, and this node must have the InternalIP of its Node.",
         commands: &[Example::anywhere("kubectl get nodes -o wide")],
         fix: Text::plain(
@@ -313,6 +314,8 @@ fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
         }
     }
     findings.add(shared_ranges(facts));
+    findings.add(shared_tunnel_macs(facts));
+    findings.extend(held_twice(facts));
     findings.verdict()
 }
 
@@ -433,6 +436,59 @@ fn shared_ranges(facts: &Facts<'_>) -> Verdict {
         Finding::new(Severity::Warning, Subject::Prefix { prefix }, message)
             .evidence(evidence)
             .fix(RANGE_OF_ITS_OWN)
+    });
+    Ok(findings.collect())
+}
+
+/// Returns the findings on addresses of this node that other nodes have, too.
+fn held_twice(facts: &Facts<'_>) -> Vec<Finding> {
+    let (Some(across), Some(name)) = (facts.across(), facts.node_name()) else {
+        return Vec::new();
+    };
+    let shared = across.shared_addresses(&name, facts.node).into_iter();
+    let findings = shared.map(|(address, nodes)| {
+        let names: Vec<_> = nodes.keys().collect();
+        let message = format!(
+            "nodes {} have the same address, {address}: their neighbours reach any of them, and connections break when that changes",
+            listed(&names)
+        );
+        let evidence = nodes
+            .iter()
+            .map(|(node, link)| Proof::Note(format!("node {node} has {address} on {link}")));
+        let ports = facts.owners().ports().iter();
+        let with_it = ports.filter(|port| port.addresses.iter().any(|(_, at)| *at == address));
+        Finding::new(Severity::Warning, address, message)
+            .evidence(evidence)
+            .services(with_it.map(|port| ServiceRef::from(&port.name)))
+            .fix(Fix::on_node(
+                "Remove the address from all of these nodes but one. If keepalived sets it, its messages (IP protocol 112 to 224.0.0.18 \
+                 or ff02::12) must pass between the nodes, or it needs unicast_peer. Those that arrive here:",
+                format!("timeout 10 tcpdump -ni {} proto 112", nodes.get(&*name).map_or("any", |link| link)),
+            ))
+    });
+    findings.collect()
+}
+
+/// Returns the findings on Nodes that announce one MAC address for their ends of a tunnel.
+fn shared_tunnel_macs(facts: &Facts<'_>) -> Verdict {
+    let shared = shared_macs(facts.node.nodes()?).into_iter();
+    let findings = shared.map(|shared| {
+        let SharedMac { link, mac, nodes } = &shared;
+        let names: Vec<_> = nodes.iter().map(|node| &*node.metadata.name).collect();
+        let copies = shared.machine().map_or(String::new(), |id| {
+            format!("; they have the same machineID, {id}, as copies of one machine do")
+        });
+        let message = format!(
+            "nodes {} announce the same MAC address for {link}, {mac}: packets to pods of any of them reach one of the nodes{copies}",
+            listed(&names)
+        );
+        let evidence = nodes.iter().map(|node| {
+            let id = &node.status.node_info.machine_id;
+            Proof::setting(format!("node {}", node.metadata.name), "machineID", id)
+        });
+        Finding::new(Severity::Error, Subject::link(link), message)
+            .evidence(evidence)
+            .fix(one_mac_fix(link))
     });
     Ok(findings.collect())
 }

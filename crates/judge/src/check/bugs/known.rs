@@ -124,6 +124,19 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         seen: seen::slow_full_sync_of_large_cluster,
     },
     Bug {
+        key: "ipvs-sctp-source",
+        versions: "1.12.0..1.23.0",
+        modes: IPVS,
+        severity: Severity::Warning,
+        what: "it masquerades SCTP to NodePorts before it looks for externalTrafficPolicy Local: pods see an address of the node instead of \
+               the client's",
+        workaround: Text::plain(
+            "Let clients use the address of the load balancer, or a pod's hostPort.",
+        ),
+        thread: "kubernetes/kubernetes#104755",
+        seen: seen::sctp_source_replaced,
+    },
+    Bug {
         key: "ipvs-node-port-address",
         versions: "1.23.0..1.27.2",
         modes: IPVS,

@@ -50,6 +50,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     )],
     fix: Text::plain("Upgrade kube-proxy to a version without the bug."),
     incidents: &[
+        "kubernetes/kubernetes#104755",
         "kubernetes/kubernetes#114815",
         "kubernetes/kubernetes#117613",
         "kubernetes/kubernetes#117723",

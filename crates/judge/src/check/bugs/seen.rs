@@ -291,6 +291,48 @@ fn not_let_pass(facts: &Facts<'_>, services: Vec<ServiceRef>, set: &str) -> Seen
     })
 }
 
+/// Returns the Services with NodePorts of SCTP and policy Local, if the rule that masquerades comes before the one for that policy.
+pub(super) fn sctp_source_replaced(facts: &Facts<'_>) -> Seen {
+    let services = services(facts, |service| {
+        let mut ports = service.spec.ports.iter();
+        let has_one = ports.any(|port| {
+            proto_of(&port.protocol) == Proto::Sctp
+                && port.node_port.is_some_and(|number| number != 0)
+        });
+        is_local(service) && has_one
+    })?;
+    if services.is_empty() {
+        return Ok(Shown::default());
+    }
+    let mut all = Collector::default();
+    for (_, _, rules) in all_rules(facts, &mut all) {
+        let Some(chain) = rules.chain("nat", "KUBE-NODE-PORT") else {
+            continue;
+        };
+        let at = |set: &str| {
+            let mut rules = chain.rules.iter();
+            rules.position(|rule| rule.to_string().contains(set))
+        };
+        let (Some(masked), Some(local)) = (at("-NODE-PORT-SCTP"), at("-NODE-PORT-LOCAL-SCTP"))
+        else {
+            continue;
+        };
+        if masked < local {
+            let rule = Proof::Note(chain.rules[masked].to_string());
+            let proof = |service: &ServiceRef| Proof::object("service", service.to_string());
+            let proofs = std::iter::once(rule)
+                .chain(services.iter().map(proof))
+                .collect();
+            return Ok(Shown {
+                proofs: some(proofs, "Service"),
+                services,
+                within: Vec::new(),
+            });
+        }
+    }
+    all.verdict().map(|_| Shown::default())
+}
+
 pub(super) fn health_checks_rejected(facts: &Facts<'_>) -> Seen {
     let names = services(facts, |service| {
         service

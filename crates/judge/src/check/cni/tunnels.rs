@@ -9,8 +9,9 @@ use crate::check::{
 };
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router};
-use crate::verdict::{is_link_local, ranges_of_all_pods};
+use crate::verdict::{is_link_local, outer_family, ranges_of_all_pods, tunnel_overhead};
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::Family;
 use kpx_node::node::links::Link;
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -20,10 +21,11 @@ pub(super) const CHECKS: &[Check] = &[Check {
     when: When::Now,
     title: "Large packets fit into the links to other nodes and to pods",
     symptom: "Connections open and then hang: small answers arrive, large ones do not.",
-    why: "A tunnel adds its own headers to each packet: 20 bytes for IP in IP, 50 for VXLAN and Geneve, 60 for WireGuard, over IPv4. \
-          If the MTU of the tunnel's link leaves no room for them, the largest packets are fragmented or dropped. It happens \
-          where nodes have different links, or where the MTU of the link is lowered later. The link of a pod has two ends: the node's end \
-          and the pod's own take no packet that is larger than their MTU, and say nothing to its sender.",
+    why: "A tunnel adds its own headers to each packet: 20 bytes for IP in IP, 50 for VXLAN and Geneve, 60 for WireGuard, over \
+          IPv4, and 20 more over IPv6. If the MTU of the tunnel's link leaves no room for them, the largest packets are fragmented \
+          or dropped. It happens where nodes have different links, or where the MTU of the link is lowered later. The link of a \
+          pod has two ends: the node's end and the pod's own take no packet that is larger than their MTU, and say nothing to its \
+          sender.",
     verify: "The MTU of the tunnel's link and its headers must not exceed the MTU of the link to the other nodes; both ends of the link \
              of a pod have the same MTU.",
     commands: &[
@@ -48,20 +50,6 @@ pub(super) const CHECKS: &[Check] = &[Check {
     caused_by: &[],
     run: large_packets,
 }];
-
-/// Returns the bytes that the tunnel of `link` adds to a packet over IPv4; `None` if it is no tunnel, or if its MTU is set elsewhere:
-/// Cilium and OVS have their own headers, and routes with an MTU.
-fn overhead(link: &Link) -> Option<u32> {
-    if link.external {
-        return None;
-    }
-    match link.kind.as_str() {
-        "ipip" => Some(20),
-        "vxlan" | "geneve" => Some(50),
-        "wireguard" => Some(60),
-        _ => None,
-    }
-}
 
 fn large_packets(facts: &Facts<'_>) -> Verdict {
     let mut findings = Collector::default();
@@ -152,7 +140,9 @@ fn tunnels(facts: &Facts<'_>) -> Verdict {
     let links = &facts.node.links()?.all;
     let tunnels = links.iter().filter_map(|link| {
         let is_up = link.mtu > 0 && link.flag("UP") == Some(true);
-        Some((link, overhead(link).filter(|_| is_up)?))
+        // Cilium and OVS set the MTU in routes.
+        let counts = is_up && !link.external && link.is_tunnel();
+        Some((link, tunnel_overhead(link).filter(|_| counts)?))
     });
     let tunnels: Vec<_> = tunnels.collect();
     if tunnels.is_empty() {
@@ -184,28 +174,31 @@ fn tunnels(facts: &Facts<'_>) -> Verdict {
             "no tunnel of the node leads to pods".to_owned(),
         ));
     }
-    let others = facts.node.nodes()?.iter();
-    let internal = others.flat_map(|node| &node.status.addresses);
+    let nodes = facts.node.nodes()?;
+    let internal = nodes.iter().flat_map(|node| &node.status.addresses);
     let internal = internal.filter(|internal| internal.kind == "InternalIP");
     let internal = internal.filter_map(|internal| internal.address.parse::<IpAddr>().ok());
-    let others =
-        internal.filter(|at| at.is_ipv4() && own.iter().all(|address| address.addr.addr != *at));
-    let carrying: BTreeSet<String> = others
+    let others = internal.filter(|at| own.iter().all(|address| address.addr.addr != *at));
+    let carrying: BTreeSet<(Family, String)> = others
         .filter_map(|to| match router.decide(Lookup::to(Asked::new(to, None))) {
-            Decision::Out { device, .. } => device.map(|device| device.to_string()),
+            Decision::Out { device, .. } => Some((Family::of(to), device?.to_string())),
             _ => None,
         })
         .collect();
-    let carriers = links.iter().filter(|link| {
-        link.mtu > 0
-            && carrying.contains(&link.name)
-            && tunnels.iter().all(|(of, _)| of.name != link.name)
-    });
-    let Some(carrier) = carriers.min_by_key(|link| link.mtu) else {
+    let carrier = |tunnel: &Link| {
+        let carriers = links.iter().filter(|link| {
+            let of = (outer_family(tunnel), link.name.clone());
+            link.mtu > 0
+                && carrying.contains(&of)
+                && tunnels.iter().all(|(of, _)| of.name != link.name)
+        });
+        carriers.min_by_key(|link| link.mtu)
+    };
+    if tunnels.iter().all(|(link, _)| carrier(link).is_none()) {
         return Err(Gap::NotApplicable(
             "no other Node is reached by a link of the node".to_owned(),
         ));
-    };
+    }
     let ports = facts.owners().ports().iter();
     let far = ports.filter(|port| {
         port.endpoints
@@ -214,10 +207,11 @@ fn tunnels(facts: &Facts<'_>) -> Verdict {
     });
     let services: BTreeSet<ServiceRef> = far.map(|port| ServiceRef::from(&port.name)).collect();
     let mut findings = Collector::default();
-    for (link, overhead) in tunnels {
-        if link.mtu + overhead <= carrier.mtu {
+    for (link, overhead) in &tunnels {
+        let Some(carrier) = carrier(link).filter(|carrier| link.mtu + overhead > carrier.mtu)
+        else {
             continue;
-        }
+        };
         // The packets of IP in IP may not be fragmented; fragments of UDP are rarely lost.
         let is_default = link.kind != "ipip" && link.mtu <= carrier.mtu;
         let (severity, what) = if is_default {
@@ -245,7 +239,7 @@ fn tunnels(facts: &Facts<'_>) -> Verdict {
                     format!(
                         "ip link set dev {} mtu {}",
                         link.name,
-                        carrier.mtu - overhead.min(carrier.mtu)
+                        carrier.mtu.saturating_sub(*overhead)
                     ),
                 )),
         );

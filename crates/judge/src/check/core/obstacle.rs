@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use super::rule::{limit_fix, rule_fix};
 use super::way::{
-    RANGE_OF_ITS_OWN, bypass_fix, diversion_fix, home_fix, tunnel_address_fix, way_there_fix,
+    RANGE_OF_ITS_OWN, bypass_fix, diversion_fix, home_fix, one_mac_fix, tunnel_address_fix,
+    way_there_fix, wireguard_fix,
 };
 use crate::check::{Advice, Fix, Line};
 use crate::trace::Subsystem;
@@ -710,7 +711,21 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Remove the entry, also where it is configured; the node then asks for the address.",
             format!("ip neigh del {address} dev {link}"),
         ),
-        Obstacle::NoGateway { gateway, bridge } => Fix::on_node(
+        Obstacle::NoGateway {
+            gateway,
+            bridge,
+            ipv6_off: true,
+        } => {
+            let key = disable_ipv6_of(bridge);
+            Fix::on_node(
+                "Turn IPv6 on at the bridge, and give it its address back. Find out what turned it off: a network manager \
+                 (`ipv6.method=disabled`: it should leave the bridge alone), or a file of /etc/sysctl.d.",
+                format!("sysctl -w {key}=0 && ip addr add {gateway} dev {bridge}"),
+            )
+        }
+        Obstacle::NoGateway {
+            gateway, bridge, ..
+        } => Fix::on_node(
             "Give the bridge its address back, and find out what took it: a network manager, or a restart of networking. The network \
              plugin sets it with the next pod that it makes here.",
             format!("ip addr add {gateway} dev {bridge}"),
@@ -784,13 +799,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         | Obstacle::InnerTunnelEnd { annotation, .. } => tunnel_address_fix(annotation),
         Obstacle::TunnelMac {
             link,
-            wrong: WrongMac::Same,
+            wrong: WrongMac::Same | WrongMac::OfTwo { .. },
             ..
-        } => Fix::on_node(
-            "Give one of the two machines a machine-id of its own, from which systemd makes the address (both are copies of one machine), \
-             then delete its link, and restart flannel there: it makes the link again.",
-            format!("ip link delete {link}"),
-        ),
+        } => one_mac_fix(link),
         Obstacle::TunnelMac {
             wrong: WrongMac::SharedRange(_),
             ..
@@ -820,6 +831,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 format!("kubectl get node {node} -o yaml | grep flannel.alpha.coreos.com/backend"),
             )
         }
+        Obstacle::UnallowedSource { link, .. } => wireguard_fix(link),
         Obstacle::ProxyArp {
             gateway,
             no_route: true,

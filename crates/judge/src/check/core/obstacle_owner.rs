@@ -24,7 +24,8 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::Wayless {
             by: Wayless::NoAdvertisements(_) | Wayless::Ipv6Off(_),
             ..
-        } => "sysctl of the node",
+        }
+        | Obstacle::NoGateway { ipv6_off: true, .. } => "sysctl of the node",
         Obstacle::Wayless {
             by: Wayless::NoIpv6,
             ..
@@ -49,6 +50,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Isolated { .. }
         | Obstacle::OnLink { .. }
         | Obstacle::SameTunnelEnd { .. }
+        | Obstacle::UnallowedSource { .. }
         | Obstacle::ForeignTunnelEnd { .. }
         | Obstacle::InnerTunnelEnd { .. }
         | Obstacle::OffTunnel { .. }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::check::Fix;
+use crate::check::{Fix, Line};
 use crate::trace::route::is_rejecting;
 use crate::verdict::{Diversion, Diverter, Home, Odd, OddWay};
 use kpx_node::cluster::{Pod, Service, TargetRef};
@@ -13,6 +13,45 @@ use kpx_node::node::routes::PolicyRule;
 /// The fix if two Nodes have the same range of pods.
 pub(in crate::check) const RANGE_OF_ITS_OWN: &str = "Drain the Node that loses the range, delete its object, and let the machine \
     register again: it then gets its own range.";
+
+/// Returns the fix of two Nodes that have one MAC address at their tunnel `link`.
+pub(in crate::check) fn one_mac_fix(link: &str) -> Fix {
+    if link.ends_with(".calico") {
+        return Fix::kubectl(
+            "Remove the annotation from one of the Nodes, and restart its pod of calico-node, which then takes an address of its own.",
+            Line::with(
+                "kubectl annotate node NODE projectcalico.org/VXLANTunnelMACAddr- projectcalico.org/VXLANTunnelMACAddrV6-",
+                &["NODE"],
+            ),
+        );
+    }
+    Fix::kubectl(
+        format!(
+            "Give one of the machines a machine-id of its own (remove /etc/machine-id, run systemd-machine-id-setup): systemd makes the \
+             address from it. Or exclude flannel's links from MACAddressPolicy in a .link file of systemd. Then run `ip link delete \
+             {link}` there, and restart flannel's pod of that node."
+        ),
+        "kubectl get nodes -o custom-columns=NODE:.metadata.name,MACHINE:.status.nodeInfo.machineID",
+    )
+}
+
+/// Returns the fix of `WireGuard` `link` that does not take addresses of Nodes.
+pub(in crate::check) fn wireguard_fix(link: &str) -> Fix {
+    match link {
+        "wireguard.cali" | "wg-v6.cali" => Fix::kubectl(
+            "Let WireGuard carry the packets of the nodes, too, or set `natOutgoing: true` in the IP pools of the pods, so that nodes see \
+             the address of the pod's node.",
+            "kubectl patch felixconfiguration default --type merge -p '{\"spec\":{\"wireguardHostEncryptionEnabled\":true}}'",
+        ),
+        _ if link.starts_with("flannel-wg") => Fix::said(
+            "Start flannel with --ip-masq, so that nodes see the address of the pod's node.",
+        ),
+        _ => Fix::on_node(
+            "Add the address to the peer's allowed IPs, in the configuration of the software that made the link.",
+            format!("wg show {link} allowed-ips"),
+        ),
+    }
+}
 
 /// Returns the fix of pods with addresses of another Node; the routes are right.
 pub fn home_fix(home: &Home) -> Fix {

@@ -1,11 +1,11 @@
 //! SY18: messages of the kernel about packets that it drops and processes that it kills.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::check::core::MODE;
+use crate::check::core::{MODE, wireguard_fix};
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, Severity, Subject, Text,
-    Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, ServiceRef, Severity,
+    Subject, Text, Verdict, When,
 };
 use crate::verdict::MOST_TRACKED;
 use kpx_node::backend::Mode;
@@ -53,6 +53,7 @@ struct Meaning {
     severity: Severity,
     message: String,
     fix: Option<Fix>,
+    services: Vec<ServiceRef>,
 }
 
 impl Meaning {
@@ -62,6 +63,7 @@ impl Meaning {
             severity,
             message: message.into(),
             fix: None,
+            services: Vec::new(),
         }
     }
 
@@ -110,10 +112,12 @@ fn messages(facts: &Facts<'_>) -> Verdict {
             at => format!(", the last at {at}"),
         };
         let count = number_of(lines.len(), "message");
-        let finding = Finding::new(severity, of.about, of.message).evidence([
-            Proof::Log(newest.line.to_owned()),
-            Proof::Note(format!("{count}{when}")),
-        ]);
+        let finding = Finding::new(severity, of.about, of.message)
+            .services(of.services)
+            .evidence([
+                Proof::Log(newest.line.to_owned()),
+                Proof::Note(format!("{count}{when}")),
+            ]);
         Some(match of.fix.filter(|_| severity >= Severity::Warning) {
             Some(fix) => finding.fix(fix),
             None => finding,
@@ -171,6 +175,30 @@ fn meaning(facts: &Facts<'_>, line: &str) -> Option<Meaning> {
             "Compare the route back with the link: correct the route, or set rp_filter of the link to 2.",
             format!("ip route get {source}; sysctl {key}"),
         ));
+    }
+    if let Some((before, rest)) = line.split_once(": Packet has unallowed src IP (") {
+        // wireguard: LINK: Packet has unallowed src IP (SOURCE) from peer NUMBER (ADDRESS:PORT)
+        let device = before.rsplit(' ').next()?;
+        let (source, rest) = rest.split_once(')')?;
+        let peer = rest.rsplit_once('(')?.1.trim_end_matches(')');
+        let text = format!(
+            "{device} dropped packets from {source} of peer {peer}: WireGuard takes only the allowed IPs of a peer"
+        );
+        let source: IpAddr = source.parse().ok()?;
+        let ports = facts.owners().ports().iter();
+        let of_source = ports.filter(|port| {
+            let mut all = port.endpoints.iter();
+            all.any(|endpoint| endpoint.addr.ip() == source)
+        });
+        let services: Vec<_> = of_source.map(|port| ServiceRef::from(&port.name)).collect();
+        let mut of_plugins = ["wireguard.cali", "wg-v6.cali", "flannel-wg"].into_iter();
+        let is_of_pods = !services.is_empty() || of_plugins.any(|name| device.starts_with(name));
+        let severity = if is_of_pods { Warning } else { Info };
+        return Some(Meaning {
+            fix: Some(wireguard_fix(device)),
+            services,
+            ..Meaning::new(Subject::link(device), severity, text)
+        });
     }
     if let Some(device) = hanging(line) {
         let text = format!("{device} did not send packets for seconds: its driver reset it");

@@ -572,6 +572,11 @@ fn sysctl(what: &Obstacle) -> Option<String> {
         Obstacle::Wayless {
             by: Wayless::Ipv6Off(link),
             ..
+        }
+        | Obstacle::NoGateway {
+            bridge: link,
+            ipv6_off: true,
+            ..
         } => Some(disable_ipv6_of(link)),
         _ => None,
     }
@@ -589,6 +594,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Arp { link, .. }
         | Obstacle::Tunnel { link, .. }
         | Obstacle::TunnelMac { link, .. }
+        | Obstacle::UnallowedSource { link, .. }
         | Obstacle::SameNetwork { link, .. }
         | Obstacle::OffTunnel { link, .. }
         | Obstacle::TunnelSource { link, .. }

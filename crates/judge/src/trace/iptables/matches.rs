@@ -192,7 +192,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             of(source, packet.source()).and(of(destination, packet.destination()))
         }
         // Only a packet of a local process has an owner; without one, `owner_mt` takes a rule whose options are all inverted.
-        Match::Owner(options) if packet.input != Link::None => {
+        Match::Owner(options) if !packet.has_socket => {
             let words: Vec<_> = options.split_ascii_whitespace().collect();
             let mut options = words
                 .iter()

@@ -188,15 +188,16 @@ pub(super) fn mac(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
 pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bool> {
     const NOT_CAPABLE: &str = "0";
     let all = each(text.strip_prefix("-m ecn ")?);
-    let asks_for_none = match packet.input {
-        Link::None => {
-            let setting = router.node.sysctl().ok()?.get("net.ipv4.tcp_ecn");
-            matches!(setting, None | Some("0" | "2"))
-        }
-        _ if packet.ecn => false,
+    let asks_for_none = if packet.has_socket {
+        let setting = router.node.sysctl().ok()?.get("net.ipv4.tcp_ecn");
+        matches!(setting, None | Some("0" | "2"))
+    } else if packet.ecn {
+        false
+    } else if packet.is_reply() {
         // A reply has ECN only if the client asked for it.
-        _ if packet.is_reply() => router.has_pod(packet.destination()),
-        _ => router.has_pod(packet.original_source()),
+        router.has_pod(packet.destination())
+    } else {
+        router.has_pod(packet.original_source())
     };
     if !asks_for_none {
         return None;
@@ -270,7 +271,7 @@ pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<
         }
         ("time", all) => at_time(all, router.node.taken()?),
         // Only a packet of a local process has a control group.
-        ("cgroup", _) if packet.input != Link::None => Some(false),
+        ("cgroup", _) if !packet.has_socket => Some(false),
         // The class that `net_cls` gives to a program: 0 without it.
         ("cgroup", [(inverted, "--cgroup", values)]) => {
             opening::user(packet, router)?;

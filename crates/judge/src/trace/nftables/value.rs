@@ -560,9 +560,9 @@ fn meta<'p>(key: &str, packet: &'p Packet) -> Value<'p> {
         "iif" | "iifname" => link(&packet.input),
         "oif" | "oifname" => link(&packet.output),
         "pkttype" => Value::Word("host".to_owned()),
-        // Only a packet of a local process has an owner.
+        // Only a packet of a local process has an owner, and one that comes in for its connection.
         "skuid" | "skgid" | "cgroup"
-            if packet.input != Link::None && packet.output != Link::None =>
+            if !packet.has_socket && (packet.output != Link::None || packet.opens) =>
         {
             Value::None
         }

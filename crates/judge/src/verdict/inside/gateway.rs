@@ -9,7 +9,7 @@ use crate::trace::{Entry, Flow};
 use crate::verdict::judge::Judge;
 use crate::verdict::neighbours::is_link_local;
 use crate::verdict::obstacle::Arp;
-use crate::verdict::{DEFAULT_TTL, Fate, Fault, Missing, Obstacle, sysctl_of};
+use crate::verdict::{DEFAULT_TTL, Fate, Fault, Missing, Obstacle, disable_ipv6_of, sysctl_of};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
@@ -414,7 +414,13 @@ impl Judge<'_> {
         if of_bridge.any(|address| range.addr.contains(address.addr.addr)) {
             return None;
         }
+        let off = disable_ipv6_of(bridge);
         Some(Obstacle::NoGateway {
+            ipv6_off: gateway.is_ipv6()
+                && self
+                    .node
+                    .sysctl()
+                    .is_ok_and(|all| all.get(&off) == Some("1")),
             gateway: Cidr {
                 addr: gateway,
                 prefix: range.addr.prefix,

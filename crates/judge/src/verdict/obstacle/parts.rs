@@ -140,6 +140,13 @@ pub enum WrongMac {
     SharedRange(String),
     /// Both nodes have the same, as copies of one machine do.
     Same,
+    /// Two other Nodes announce the same.
+    OfTwo {
+        /// The second one.
+        third: String,
+        /// The machine-id of both, if it is the same.
+        machine: Option<String>,
+    },
     /// The other node sends to another one than this node's link has.
     Sent,
 }

@@ -501,7 +501,19 @@ impl fmt::Display for Obstacle {
                 f,
                 "IPv6 found another pod or machine with {address}, the address of pod {pod} (dadfailed), so the pod does not use it"
             ),
-            Self::NoGateway { gateway, bridge } => write!(
+            Self::NoGateway {
+                gateway,
+                bridge,
+                ipv6_off: true,
+            } => write!(
+                f,
+                "{} is 1, so {bridge} does not have {}, the gateway of its pods, and their packets do not leave it",
+                disable_ipv6_of(bridge),
+                gateway.addr
+            ),
+            Self::NoGateway {
+                gateway, bridge, ..
+            } => write!(
                 f,
                 "no link of the node has {}, the gateway of the pods on bridge {bridge}, so their packets do not leave it",
                 gateway.addr
@@ -540,6 +552,26 @@ impl fmt::Display for Obstacle {
             Self::TunnelMac {
                 node,
                 link,
+                used,
+                wrong: WrongMac::OfTwo { third, machine },
+                ..
+            } => {
+                write!(
+                    f,
+                    "nodes {node} and {third} announce the same MAC address for {link}, {used}: packets to pods of one of them go to the \
+                     other, and are lost"
+                )?;
+                match machine {
+                    Some(id) => write!(
+                        f,
+                        " (both have machineID {id}, as copies of one machine do)"
+                    ),
+                    None => Ok(()),
+                }
+            }
+            Self::TunnelMac {
+                node,
+                link,
                 announced,
                 used,
                 wrong: WrongMac::Far,
@@ -567,6 +599,16 @@ impl fmt::Display for Obstacle {
                 f,
                 "packets for the pods of node {node} leave by {link} to the MAC address {used}, but the link of {node} has {announced}: it \
                  discards them"
+            ),
+            Self::UnallowedSource {
+                link,
+                address,
+                server,
+                client,
+            } => write!(
+                f,
+                "replies to pods of node {client} leave node {server} by {link} with the source {address}: {client} drops them, because its \
+                 WireGuard takes only addresses of pods from {server}"
             ),
             Self::ProxyArp {
                 gateway,
