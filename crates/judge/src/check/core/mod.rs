@@ -28,6 +28,7 @@ mod settle;
 mod slices;
 mod subject;
 mod syncs;
+mod tunnel;
 mod versions;
 mod way;
 

@@ -1,8 +1,7 @@
 //! Obstacles to connections: their owners, and how to remove them.
 
-use std::net::IpAddr;
-
 use super::rule::{limit_fix, rule_fix};
+use super::tunnel::{accepting, off_tunnel_fix, tunnel_fix};
 use super::way::{
     RANGE_OF_ITS_OWN, bypass_fix, diversion_fix, home_fix, one_mac_fix, tunnel_address_fix,
     way_there_fix, wireguard_fix,
@@ -10,9 +9,9 @@ use super::way::{
 use crate::check::{Advice, Fix, Line};
 use crate::trace::Subsystem;
 use crate::verdict::{
-    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, FilterReason, LinkState, Obstacle, PORT_RANGE, PortHolder,
-    RESERVED_PORTS, SameNetworkAs, SilentMachine, Stranger, TunnelState, Wayless, WrongMac,
-    accept_ra_of, disable_ipv6_of, is_of_vpn, sysctl_of,
+    Arp, DEFAULT_RANGE, DEFAULT_TTL, FilterReason, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS,
+    SameNetworkAs, SilentMachine, Stranger, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
+    is_of_vpn, sysctl_of,
 };
 use kpx_node::backend::chain_owner::{docker_network, is_aws_branch};
 use kpx_node::backend::ipvs::model::DUMMY;
@@ -538,99 +537,16 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             )
         }
         Obstacle::OffTunnel {
-            state: TunnelState::OtherNetwork { windows, .. },
-            ..
-        } => {
-            let text = if *windows {
-                "Give all nodes the same VNI in flannel's net-conf.json, and restart flannel on all of them. Windows needs \
-                 \"VNI\": 4096 and \"Port\": 4789 in \"Backend\"."
-            } else {
-                "Give all nodes the same VNI in flannel's net-conf.json, and restart flannel on all of them."
-            };
-            Fix::kubectl(text, "kubectl get configmaps -A -l app=flannel -o yaml")
-        }
-        Obstacle::OffTunnel {
-            state: TunnelState::OtherPort { .. },
             link,
+            state,
+            agent,
+            error,
             ..
-        } => Fix::on_node(
-            "Give the tunnels of all nodes one UDP port in the network plugin's configuration, and restart its pods: a link keeps the port \
-             that it was made with.",
-            format!("ip -d link show {link}"),
-        ),
-        Obstacle::OffTunnel {
-            state: TunnelState::NoRouteOfVpn,
-            link,
-            ..
-        } => Fix::on_node(
-            "Let the VPN lead the pods of all nodes: approve the routes that the nodes advertise there (Tailscale: in its admin console), and \
-             accept them on this node. The routes that it has:",
-            format!("ip route show table all dev {link}"),
-        ),
+        } => off_tunnel_fix((link, state), agent.as_deref(), error.as_deref()),
         Obstacle::BlockedByCloud { .. } => Fix::kubectl(
             "Let Calico carry packets in VXLAN instead: vxlanMode: Always and ipipMode: Never in the IP pool. They take effect on all nodes \
              within seconds.",
             "kubectl get ippools.crd.projectcalico.org -o yaml",
-        ),
-        Obstacle::OffTunnel {
-            state: TunnelState::OtherBackend { .. },
-            ..
-        } => Fix::kubectl(
-            "Give all nodes the same backend in flannel's net-conf.json (k3s: --flannel-backend of the servers), and restart flannel on \
-             all of them: each keeps the backend with which it started.",
-            "kubectl get configmaps -A -l app=flannel -o yaml",
-        ),
-        Obstacle::OffTunnel {
-            state:
-                TunnelState::Down {
-                    held_by: Some(PortHolder::Program(program)),
-                },
-            agent,
-            ..
-        } => Fix::on_node(
-            format!(
-                "Give {program} another UDP port, or the tunnels of all nodes one (\"Port\" in \"Backend\" of flannel's net-conf.json). {} \
-                 What has the port:",
-                match agent {
-                    Some(agent) =>
-                        format!("Then delete pod {agent}: the next one brings the link up."),
-                    None => "Then restart the network plugin: it brings the link up.".to_owned(),
-                }
-            ),
-            "ss -lunp",
-        ),
-        Obstacle::OffTunnel {
-            error: Some(error),
-            link,
-            ..
-        } if error.contains("not supported") => Fix::on_node(
-            format!(
-                "The kernel cannot make {link}: install the package with its extra modules (linux-modules-extra-$(uname -r) on Ubuntu and \
-                 Raspberry Pi, kernel-modules-extra on RHEL and Fedora), or reboot if the running kernel's modules were removed by an \
-                 upgrade."
-            ),
-            "modprobe vxlan",
-        ),
-        Obstacle::OffTunnel {
-            error: Some(_),
-            agent: Some(agent),
-            ..
-        } => {
-            let (namespace, name) = agent.split_once('/').unwrap_or(("kube-system", agent));
-            Fix::kubectl(
-                "Remove what the network plugin's pod says: it cannot start, and it makes the link and the routes.",
-                format!("kubectl -n {namespace} logs --previous {name}"),
-            )
-        }
-        Obstacle::OffTunnel {
-            state:
-                TunnelState::Down {
-                    held_by: Some(PortHolder::Link(other)),
-                },
-            ..
-        } => Fix::on_node(
-            "Delete the link, which another network plugin may have left behind, then restart the network plugin on this node.",
-            format!("ip link del {other}"),
         ),
         Obstacle::NoPeer {
             agent: Some(agent), ..
@@ -659,20 +575,6 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             )
         }
         Obstacle::TunnelSource { agent: None, .. } => Fix::said(HOME_GONE),
-        Obstacle::OffTunnel {
-            agent: Some(agent), ..
-        } => {
-            let (namespace, name) = agent.split_once('/').unwrap_or(("kube-system", agent));
-            Fix::kubectl(
-                "Restart the network plugin's pod on this node: it makes the link and the routes by it. Then find out what removed them: a \
-                 network manager, or a restart of networking.",
-                format!("kubectl -n {namespace} delete pod {name}"),
-            )
-        }
-        Obstacle::OffTunnel { .. } => Fix::said(
-            "Restart the network plugin on this node (k3s and RKE2 have flannel in their own service): it makes the link and the routes \
-             by it. Then find out what removed them: a network manager, or a restart of networking.",
-        ),
         Obstacle::OtherMac {
             address,
             link,
@@ -978,7 +880,6 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
     }
 }
 
-/// Returns the fix of a Service whose selector matches pods of a workload that it is not for.
 /// Returns the fix of a route by a link that leads to pods alone.
 fn managed_fix(link: &str, route: &Route) -> Fix {
     Fix::on_node(
@@ -990,6 +891,7 @@ fn managed_fix(link: &str, route: &Route) -> Fix {
     )
 }
 
+/// Returns the fix of a Service whose selector matches pods of a workload that it is not for.
 fn selector_fix(of: &Stranger) -> Fix {
     let (selected, meant) = (&of.selected, &of.meant);
     let text = match (&of.label, of.both) {
@@ -1009,46 +911,6 @@ fn selector_fix(of: &Stranger) -> Fix {
         name: of.service.name.to_string(),
     };
     Fix::new(text, advice)
-}
-
-/// Returns the fix of rule `by`, which stops packets of a tunnel of `carrier`, a protocol and a port, from `peer` if they are
-/// `incoming`, else to it. A firewall's last rule or policy stays: the packets are accepted before it.
-fn tunnel_fix(by: &By, (proto, port): (Proto, u16), peer: IpAddr, incoming: bool) -> Fix {
-    if !by.closes {
-        return rule_fix(by);
-    }
-    let (family, number) = (Family::of(peer), proto.number());
-    let ip = family.nft_name();
-    let (option, field) = if incoming {
-        ("-s", "saddr")
-    } else {
-        ("-d", "daddr")
-    };
-    let (iptables, nft) = match proto {
-        Proto::Udp => (
-            format!("{option} {peer} -p udp --dport {port}"),
-            format!("{ip} {field} {peer} udp dport {port}"),
-        ),
-        _ => (
-            format!("{option} {peer} -p {number}"),
-            format!("{ip} {field} {peer} meta l4proto {number}"),
-        ),
-    };
-    match accepting(by, family, &iptables, &nft) {
-        Some(command) => Fix::on_node(
-            "Let the packets of the tunnel pass, for all nodes, also in the configuration of the firewall.",
-            command,
-        ),
-        None => rule_fix(by),
-    }
-}
-
-/// Returns the command that accepts packets of `family` before rule `by`. The packets are those that match `iptables`, or `nft`
-/// in nftables.
-fn accepting(by: &By, family: Family, iptables: &str, nft: &str) -> Option<String> {
-    let mut passes = by.passes.iter();
-    let covers = passes.any(|pass| pass.family == family);
-    covers.then(|| by.insertion.accept(iptables, nft))
 }
 
 /// Returns the fix of a `link` that is down.
