@@ -94,10 +94,11 @@ impl Node {
     pub fn unnetworked(&self) -> Option<&str> {
         let mut conditions = self.status.conditions.iter();
         let ready = conditions.find(|condition| condition.kind == "Ready")?;
-        let is_network = ready.message.contains("NetworkPluginNotReady");
-        let said = ready.message.rsplit_once("message:");
-        (ready.status != "True" && is_network)
-            .then(|| said.map_or(&*ready.message, |(_, text)| text.trim()))
+        // The kubelet puts the runtime's words into one line: `… reason:NetworkPluginNotReady message:…`.
+        let line = ready.message.as_str();
+        let (_, said) = line.split_once("reason:NetworkPluginNotReady")?;
+        let said = said.trim_start().trim_start_matches("message:");
+        (ready.status != "True").then(|| said.trim())
     }
 }
 
