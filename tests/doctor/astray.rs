@@ -8,7 +8,7 @@ use super::first_causes::object;
 use super::incidents::{copy, write};
 use super::links::{add_policy_rules, add_routes, says_to};
 
-/// A pod of the node, the link of its node's end, and the cluster's DNS, whose address NodeLocal DNS has.
+/// A pod of the node, the link of its node's end, and the cluster's DNS, whose address `NodeLocal` DNS has.
 const CLIENT: &str = "10.244.1.2";
 const DNS: &str = "kube-system/kube-dns:dns-tcp";
 

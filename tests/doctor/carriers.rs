@@ -31,7 +31,7 @@ pub(super) fn link(name: &str, kind: &str) -> Value {
         "linkinfo": {"info_kind": kind}})
 }
 
-/// The node whose pods send to those of other nodes by Calico's WireGuard.
+/// The node whose pods send to those of other nodes by Calico's `WireGuard`.
 fn with_wireguard() -> tempfile::TempDir {
     let dir = copy(HEALTHY);
     add(&dir, LINKS, link("wireguard.cali", "wireguard"));

@@ -410,13 +410,11 @@ fn from(addr: IpAddr, node: &NodeSnapshot<'_>, pods: Pods<'_>) -> Source {
         .into_iter()
         .find(|pod| pod.addr == addr);
     let node_of_pod = pod.as_ref().and_then(|pod| pod.node.as_deref());
-    let here = match node_of_pod {
-        Some(node_of_pod) => node_of_pod == pods.name(),
-        None => {
-            let prefixes = pods.prefixes(family);
-            prefixes.iter().any(|prefix| prefix.contains(addr))
-        }
+    let in_prefix = || {
+        let prefixes = pods.prefixes(family);
+        prefixes.iter().any(|prefix| prefix.contains(addr))
     };
+    let here = node_of_pod.map_or_else(in_prefix, |node_of_pod| node_of_pod == pods.name());
     match (here, pod) {
         (true, Some(pod)) => from_pod(&pod),
         (true, None) => Source {

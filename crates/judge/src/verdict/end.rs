@@ -700,7 +700,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns the fault of a packet for an address of the node, as that of NodeLocal DNS, if a routing policy rule before the table local
+    /// Returns the fault of a packet for an address of the node, as that of `NodeLocal` DNS, if a routing policy rule before the table local
     /// leads it out.
     fn past_local(&self, outcome: &Outcome, address: IpAddr) -> Option<Fault> {
         let holder = self.places.own(address)?;

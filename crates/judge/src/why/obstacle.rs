@@ -18,13 +18,11 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             .map(|link| Repair::Set(sysctl_of(link, "rp_filter"), "0"))
             .into(),
         Obstacle::ReversePath { link, .. } => vec![Repair::Set(sysctl_of(link, "rp_filter"), "2")],
-        // The pods of another Node need the route.
-        Obstacle::RouteBack { home: Some(_), .. } => Vec::new(),
+        // The pods of another Node need the route, or other packets of the pods the rule.
+        Obstacle::RouteBack { home: Some(_), .. } | Obstacle::PastLocal { .. } => Vec::new(),
         Obstacle::RouteBack {
             before: Some(rule), ..
         } => vec![Repair::AddPolicyRule(rule.clone())],
-        // Other packets of the pods need the rule.
-        Obstacle::PastLocal { .. } => Vec::new(),
         Obstacle::ReplyAway {
             client,
             rule: Some(rule),

@@ -112,8 +112,8 @@ impl Pod {
             waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some(BACK_OFF))
         });
         let ended = waiting.find_map(|container| container.last_state.terminated.as_ref())?;
-        let lines = ended.message.as_deref()?.lines().map(str::trim);
-        let last = lines.filter(|line| !line.is_empty()).next_back()?;
+        let mut lines = ended.message.as_deref()?.lines().map(str::trim);
+        let last = lines.rfind(|line| !line.is_empty())?;
         Some(last.split_once("] ").map_or(last, |(_, text)| text))
     }
 }

@@ -574,7 +574,6 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 format!("kubectl -n {namespace} delete pod {name}"),
             )
         }
-        Obstacle::TunnelSource { agent: None, .. } => Fix::said(HOME_GONE),
         Obstacle::OtherMac {
             address,
             link,
@@ -632,7 +631,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
              plugin sets it with the next pod that it makes here.",
             format!("ip addr add {gateway} dev {bridge}"),
         ),
-        Obstacle::HomeGone { .. } => Fix::said(HOME_GONE),
+        Obstacle::TunnelSource { agent: None, .. } | Obstacle::HomeGone { .. } => {
+            Fix::said(HOME_GONE)
+        }
         Obstacle::Duplicate { address, link } => Fix::on_node(
             "Find the other machine with the address, and give it another one; then set the address here again.",
             format!("ip -6 addr del {address} dev {link} && ip -6 addr add {address} dev {link}"),
