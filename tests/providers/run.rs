@@ -311,7 +311,7 @@ pub(crate) const WRONG: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "eks",
-        "$ sudo kpx migrate prepare --to nftables\n",
+        "$ kpx migrate prepare --to nftables\n",
         "",
         "nothing is prepared",
     ),
@@ -325,7 +325,7 @@ pub(crate) const WRONG: &[(&str, &str, &str, &str)] = &[
     ("k3s", "# systemctl restart k3s\n", "", "kpx migrate finish"),
     (
         "microk8s",
-        "$ sudo kpx migrate rollback\n",
+        "$ kpx migrate rollback\n",
         "",
         "kpx has no plan",
     ),
@@ -343,8 +343,8 @@ pub(crate) const WRONG: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "rke2",
-        "$ sudo kpx doctor\n",
-        "$ sudo kpx doctors\n",
+        "$ kpx doctor\n",
+        "$ kpx doctors\n",
         "unrecognized subcommand",
     ),
 ];
