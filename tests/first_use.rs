@@ -436,7 +436,7 @@ async fn last_line(command: &str) -> String {
 
 #[tokio::test]
 async fn a_command_that_leaves_something_to_do_ends_with_the_next_one() {
-    let repair = "next: on node1: kubectl kpx reconcile --apply";
+    let repair = "next: on node1: kpx reconcile --apply";
     let reads = "next: kubectl kpx --from testdata/nodes/ir03-missing-rule";
     for (command, next) in [
         ("doctor", repair.to_owned()),
@@ -453,7 +453,7 @@ async fn a_command_that_leaves_something_to_do_ends_with_the_next_one() {
         (
             "migrate --to nftables --dry-run",
             // Some checks have no data.
-            "next: on node1: sudo kubectl kpx snapshot".to_owned(),
+            "next: on node1: kpx migrate --to nftables --dry-run".to_owned(),
         ),
     ] {
         assert_eq!(last_line(command).await, next, "{command}");
@@ -461,4 +461,107 @@ async fn a_command_that_leaves_something_to_do_ends_with_the_next_one() {
     // Nothing is to do.
     let ran = kpx_on("full-iptables", &["diff"]).await;
     assert!(!ran.out.contains("next:"), "{ran}");
+}
+
+#[tokio::test]
+async fn rules_of_a_service_that_exists_are_not_said_to_be_of_none() {
+    let ran = kpx_on("faults-traffic", &["doctor", "--only", "IR03"]).await;
+    let extra = "the chains of this Service port have extra rules";
+    assert!(
+        ran.out
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .contains(extra),
+        "{ran}"
+    );
+    assert!(!ran.out.contains("no longer exists"), "{ran}");
+    assert!(
+        ran.out
+            .contains("iptables (configured, reported, observed)"),
+        "{ran}"
+    );
+}
+
+#[tokio::test]
+async fn commands_that_change_a_machine_or_a_cluster_refuse_a_recording() {
+    for args in [
+        &["migrate", "status", "--all-nodes"][..],
+        &["migrate", "resume", "--all-nodes"],
+        &["migrate", "rollback", "--all-nodes"],
+        &["migrate", "--to", "ipvs", "--all-nodes"],
+        &["migrate", "resume"],
+        &["migrate", "rollback"],
+        &["bridge", "guard"],
+        &["bridge", "guard", "--detach"],
+        &["bridge", "follow"],
+        &["bridge", "up", "--apply"],
+        &["reconcile", "--apply"],
+        &["reconcile", "--watch", "--apply"],
+        &["serve"],
+        &["top"],
+        &["watch"],
+    ] {
+        let ran = kpx_on("seed-iptables", args).await;
+        assert_eq!(ran.code, 2, "{args:?}: {ran}");
+        assert!(ran.err.contains("--from"), "{args:?}: {ran}");
+    }
+    let from = [("KPX_FROM", "testdata/nodes/seed-iptables")];
+    let (code, err) = with_variables(&from, &["bridge", "guard", "--detach"]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("but KPX_FROM reads a bundle"), "{err}");
+}
+
+#[tokio::test]
+async fn what_a_service_excludes_itself_is_by_design_unless_it_was_asked_for() {
+    let ran = kpx_on("full-iptables", &["why", "edge/web-restricted"]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(
+        ran.out.contains("\nBY DESIGN: edge/web-restricted:https "),
+        "{ran}"
+    );
+    assert!(
+        ran.out.contains("\noption: kubectl -n edge edit service"),
+        "{ran}"
+    );
+    let asked = ["why", "203.0.113.11:443", "--source", "198.18.0.1"];
+    let ran = kpx_on("full-iptables", &asked).await;
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(ran.out.contains("\nLOST: "), "{ran}");
+}
+
+#[tokio::test]
+async fn pasted_texts_answer_by_short_names_and_each_text_is_in_the_next_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let rules = file(
+        "rules.txt",
+        "# iptables -t nat -S\n-P PREROUTING ACCEPT\n-P INPUT ACCEPT\n-P OUTPUT ACCEPT\n-P POSTROUTING ACCEPT\n-N KUBE-SERVICES\n\
+         -N KUBE-SVC-AAAAAAAAAAAAAAAA\n-N KUBE-SEP-AAAAAAAAAAAAAAAA\n-A PREROUTING -j KUBE-SERVICES\n-A OUTPUT -j KUBE-SERVICES\n\
+         -A KUBE-SERVICES -d 10.96.0.9/32 -p tcp -m comment --comment \"shop/web:http cluster IP\" -m tcp --dport 80 -j KUBE-SVC-AAAAAAAAAAAAAAAA\n\
+         -A KUBE-SVC-AAAAAAAAAAAAAAAA -m comment --comment \"shop/web:http -> 10.244.1.9:8080\" -j KUBE-SEP-AAAAAAAAAAAAAAAA\n\
+         -A KUBE-SEP-AAAAAAAAAAAAAAAA -p tcp -m comment --comment \"shop/web:http\" -m tcp -j DNAT --to-destination 10.244.1.9:8080\n",
+    );
+    let ran = kpx(&["--from", &rules, "why", "web"]).await;
+    assert!(ran.out.contains("shop/web"), "{ran}");
+    assert!(ran.out.starts_with("unknown node, pasted text\n"), "{ran}");
+    let services = file(
+        "services.txt",
+        "$ kubectl get svc,ep -A\nNAMESPACE   NAME          TYPE        CLUSTER-IP   EXTERNAL-IP   PORT(S)   AGE\n\
+         shop        service/web   ClusterIP   10.96.0.9    <none>        80/TCP    9d\n\
+         shop        service/lost  ClusterIP   10.96.0.8    <none>        80/TCP    9d\n\n\
+         NAMESPACE   NAME             ENDPOINTS         AGE\n\
+         shop        endpoints/web    10.244.1.9:8080   9d\n\
+         shop        endpoints/lost   10.244.1.8:8080   9d\n",
+    );
+    let both = ["--from", &rules, "--from", &services];
+    let next = format!("next: kpx --from {rules} --from {services} why shop/lost");
+    for command in [&["show", "services"][..], &["doctor"]] {
+        let ran = kpx(&[&both[..], command].concat()).await;
+        assert_eq!(ran.out.lines().last(), Some(next.as_str()), "{ran}");
+    }
 }

@@ -298,6 +298,7 @@ async fn bridge_command(
         }
         BridgeAction::Follow => Box::pin(bridge::follow::run(session, io, args)).await,
         BridgeAction::Guard if args.detach => {
+            bridge::guard::refuse_bundle(session)?;
             let mode = session.mode(args.mode).await?;
             local_bridge::start_guard(session, mode, args.lease).await?;
             Ok(CLEAN)

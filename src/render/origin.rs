@@ -37,6 +37,8 @@ pub(crate) enum OriginSource {
     Machine,
     /// A recording.
     Recording,
+    /// Pasted text: outputs of commands.
+    Text,
 }
 
 impl Origin {
@@ -45,13 +47,13 @@ impl Origin {
         let name = match (&self.node, self.source) {
             (Some(name), _) => name,
             (None, OriginSource::Machine) => "this node",
-            (None, OriginSource::Recording) => "unknown node",
+            (None, OriginSource::Recording | OriginSource::Text) => "unknown node",
         };
         let mut text = format!("{name}, {}", self.when());
-        // On a live node, an unread mode is omitted.
+        // On a live node, an unread mode is omitted; a text rarely shows it.
         match (self.mode, self.source) {
             (Some(mode), _) => text.extend([", ", mode.name()]),
-            (None, OriginSource::Machine) => {}
+            (None, OriginSource::Machine | OriginSource::Text) => {}
             (None, OriginSource::Recording) => text.push_str(", mode unknown"),
         }
         text
@@ -62,6 +64,7 @@ impl Origin {
             (OriginSource::Machine, _) => "now".to_owned(),
             (OriginSource::Recording, Some(time)) => format!("recording of {}", time.as_said()),
             (OriginSource::Recording, None) => "recording, time unknown".to_owned(),
+            (OriginSource::Text, _) => "pasted text".to_owned(),
         }
     }
 }
@@ -121,6 +124,11 @@ mod tests {
             unknown.line(),
             "unknown node, recording, time unknown, mode unknown"
         );
+        let pasted = Origin {
+            source: OriginSource::Text,
+            ..Origin::default()
+        };
+        assert_eq!(pasted.line(), "unknown node, pasted text");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{CLEAN, FOUND, UNKNOWN};
 use crate::render::{Page, Tone};
+use crate::view::matrix::End;
 use kpx_judge::verdict::Fate;
 
 /// Returns the exit status of a command that asks about connections.
@@ -13,9 +14,17 @@ pub(crate) const fn exit(fate: Fate) -> u8 {
     }
 }
 
-/// Returns `fate` as the first word of a page.
-pub(crate) fn headline(page: &Page, fate: Fate) -> String {
-    page.paint(tone(fate), &fate.name().to_ascii_uppercase())
+/// Returns `end` as the first word of a page.
+pub(crate) fn headline(page: &Page, end: End) -> String {
+    page.paint(tone_of(end), &end.name().to_ascii_uppercase())
+}
+
+/// Returns the colour of `end`.
+pub(crate) const fn tone_of(end: End) -> Tone {
+    match end {
+        End::Fate(fate) => tone(fate),
+        End::ByDesign => Tone::Strong,
+    }
 }
 
 /// Returns the colour of `fate`.

@@ -2,9 +2,9 @@
 
 use crate::render::scene::{Frame, Label, Scene, Stroke, Wire, columns, drawn};
 use crate::render::{Page, Style, Tone, wrap};
-use crate::report::fate::{headline, tone};
+use crate::report::fate::{headline, tone, tone_of};
+use crate::view::matrix;
 use crate::view::picture::{End, Picture, Stage, State, Station, Strand, Way};
-use kpx_judge::verdict::Fate;
 
 /// The width of a picture in SVG, in characters.
 const SVG_WIDTH: u16 = 110;
@@ -55,7 +55,7 @@ pub(crate) struct Caption {
     /// The name of the picture.
     pub(crate) title: String,
     /// The answers.
-    pub(crate) heads: Vec<(Fate, String)>,
+    pub(crate) heads: Vec<(matrix::End, String)>,
     /// The lines below the picture.
     pub(crate) feet: Vec<Foot>,
 }
@@ -105,8 +105,8 @@ type Lanes = [Option<(usize, usize)>; LANES.len()];
 /// Returns the picture as text.
 pub(crate) fn text(picture: &Picture, caption: &Caption, style: Style) -> String {
     let mut page = Page::new(style);
-    for (fate, text) in &caption.heads {
-        page.hang(&format!("{}: ", headline(&page, *fate)), "  ", text);
+    for (end, text) in &caption.heads {
+        page.hang(&format!("{}: ", headline(&page, *end)), "  ", text);
     }
     page.line("");
     let mut scene = Scene::default();
@@ -135,9 +135,9 @@ pub(crate) fn scene(picture: &Picture, caption: &Caption) -> Scene {
         ..Scene::default()
     };
     let mut y = 0;
-    for (fate, text) in &caption.heads {
-        let word = fate.name().to_ascii_uppercase();
-        head(&mut scene, &mut y, &word, Some(tone(*fate)), text);
+    for (end, text) in &caption.heads {
+        let word = end.name().to_ascii_uppercase();
+        head(&mut scene, &mut y, &word, Some(tone_of(*end)), text);
     }
     let (below, left) = lay_out(&mut scene, picture, SVG_WIDTH, y + 1);
     y = below;

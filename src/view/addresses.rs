@@ -54,7 +54,8 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             (_, Some(Mode::Ipvs)) => {
                 format!("{DUMMY} is missing or has no address, although the mode is ipvs")
             }
-            _ => format!("this node has no {DUMMY}: only ipvs mode creates it"),
+            (Ok(false), _) => format!("this node has no {DUMMY}: only ipvs mode creates it"),
+            (Err(_), _) => format!("{DUMMY} has no address, or does not exist"),
         });
     }
     let on = addresses.all.iter().filter(|at| {

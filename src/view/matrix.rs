@@ -40,6 +40,12 @@ pub(crate) enum End {
     ByDesign,
 }
 
+impl From<Fate> for End {
+    fn from(fate: Fate) -> Self {
+        Self::Fate(fate)
+    }
+}
+
 impl End {
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -165,7 +165,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     kept.collect()
 }
 
-/// The most rows to explain: further ones mostly have the same causes.
+/// The most rows to explain.
 const MOST_EXPLAINED: usize = 50;
 
 /// Causes of a row that are named before the rest is counted.
@@ -174,8 +174,12 @@ const MOST_CAUSES: usize = 2;
 /// Adds the causes of connections that fail to the rows.
 pub(crate) fn explain(rows: &mut [Row], look: &Look<'_>) {
     let failing = rows.iter_mut().filter(|row| row.fails());
-    for row in failing.take(MOST_EXPLAINED) {
+    for (at, row) in failing.enumerate() {
         let name = &row.service;
+        if at >= MOST_EXPLAINED {
+            row.cause = Some(format!("`kpx why {name}` names the cause"));
+            continue;
+        }
         let port = match &*name.port {
             "" => row.port.map(|port| port.to_string()),
             port => Some(port.to_owned()),

@@ -10,7 +10,7 @@ use kpx_node::backend::chain_owner::set_purpose;
 use kpx_node::backend::nftables::expect::TABLE;
 use kpx_node::backend::nftables::model::{Datum, Element, Set, Verdict};
 use kpx_node::backend::nftables::print;
-use kpx_node::evidence::Item;
+use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::chain_owner::{Maker, maker_of_set};
 use kpx_node::owner::{NftName, Owners, PortName};
@@ -43,10 +43,13 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     rows.extend(of_ipset(joined, gaps));
     if rows.is_empty() && joined.query.name.is_none() {
         let in_part = joined.node.evidence().missing_part(Item::Ipset);
-        gaps.note(match in_part {
-            Some(_) => "no IP set is shown completely".to_owned(),
-            None => "this node has no IP sets; only ipvs mode creates them".to_owned(),
-        });
+        match (joined.node.ipset(), in_part) {
+            (_, Some(_)) => gaps.note("no IP set is shown completely".to_owned()),
+            (Ok(_) | Err(Gap::Absent(..)), None) => {
+                gaps.note("this node has no IP sets; only ipvs mode creates them".to_owned());
+            }
+            (Err(gap), None) => gaps.add(gap),
+        }
     }
     rows.sort_by(|a, b| (&a.set, a.family).cmp(&(&b.set, b.family)));
     rows

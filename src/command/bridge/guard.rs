@@ -10,17 +10,18 @@ use crate::report::CLEAN;
 use kpx_migrate::controller::guard::{self, GuardError};
 use kpx_migrate::controller::keep::Order;
 
+/// Refuses `--from`: a guard protects this machine.
+pub(in crate::command) fn refuse_bundle(session: &Session) -> Result<(), Failure> {
+    session.refuse_bundle("`bridge guard` works on")
+}
+
 /// Guards until the bridge is gone.
 pub(in crate::command) async fn run(
     session: &Session,
     io: &mut Io<'_>,
     args: &BridgeArgs,
 ) -> Result<u8, Failure> {
-    if session.source.is_bundle() {
-        return Err(Failure::usage(
-            "`bridge guard` works on this node: it does not take --from",
-        ));
-    }
+    refuse_bundle(session)?;
     let mode = session.mode(args.mode).await?;
     let keeper = LocalKeeper::start(session, args.lease, "kpx bridge guard", Order::Rest)?;
     let node = LocalBridge::new(session, None, keeper);

@@ -233,11 +233,6 @@ impl DoctorReport {
         switch.or_else(|| Some(format!("an upgrade to {}", self.release?)))
     }
 
-    /// Returns the command that shows everything about the findings.
-    fn details(&self) -> String {
-        self.reach.command(&Advice::kpx(self.details.clone()))
-    }
-
     /// Returns the command that shows everything about the findings of the check `id`.
     fn details_of(&self, id: &'static str) -> String {
         let words = self.details.iter().map(|word| match word.as_str() {

@@ -381,6 +381,18 @@ fn place(report: &mut Value, path: &Path) {
     }
 }
 
+/// Returns the error `said` of a command in the words of the client, which did not name the bundle at `path`.
+fn in_words_of_client(said: &str, path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_of_client = |line: &&str| !line.trim_start().starts_with("hint: set by KPX_");
+    let lines: Vec<&str> = said.lines().filter(is_of_client).collect();
+    (lines.join("\n") + "\n")
+        .replace(&format!("bundle {path}"), "the dump")
+        .replace(&path, "the dump")
+        .replace("--all-nodes", "`all_nodes`")
+        .replace("--node", "`node`")
+}
+
 /// Runs `run` on `recording`, and returns the report that it prints, and which lists were cut.
 async fn answered(mut run: OwnRun, recording: Option<&Recording>) -> Answer {
     run.from = recording.map(|recording| recording.path.clone());
@@ -397,7 +409,7 @@ async fn answered(mut run: OwnRun, recording: Option<&Recording>) -> Answer {
     let Some(mut report) = report else {
         let mut said = String::from_utf8_lossy(&output.stderr).into_owned();
         if let Some(recording) = recording {
-            said = said.replace(&recording.path.display().to_string(), "of the dump");
+            said = in_words_of_client(&said, &recording.path);
         }
         if said.trim().is_empty() {
             said = format!("kpx: the command failed ({})\n", output.status);

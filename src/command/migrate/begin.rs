@@ -7,7 +7,7 @@ use super::draft::{self, Draft};
 use super::local_node::LocalNode;
 use super::lock;
 use super::report::{LOST, MigrateReport, Summary};
-use super::run::{Continue, go_on, limits, refuse_bundle, run_engine};
+use super::run::{Continue, go_on, limits, run_engine};
 use crate::command::shared::change::{confirm, open_after_guard};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity;
@@ -17,7 +17,7 @@ use crate::command::shared::session::Session;
 use crate::render::{Format, Report as _};
 use crate::report::{FOUND, UNKNOWN};
 use kpx_host::Journals;
-use kpx_judge::check::{Next, on};
+use kpx_judge::check::{Advice, Next, on};
 use kpx_migrate::engine::MigrationNode as _;
 use kpx_migrate::journal::{Entry, MigrationState};
 use kpx_migrate::loss::Established;
@@ -76,7 +76,7 @@ pub(super) async fn run(
         }
         return Ok(report);
     }
-    refuse_bundle(session)?;
+    session.refuse_bundle("`migrate` changes")?;
     // The lock is held from here on: no other kpx changes the node after it was read.
     let live = open_after_guard(session).await?;
     let journals = journals::of(session);
@@ -145,6 +145,11 @@ fn after_plan(
             }
             _ => on(assessment.next_machine.as_deref(), &assessment.next),
         },
+        // A recording that lacks data does not decide.
+        (UNKNOWN, _) if session.source.is_bundle() => {
+            let line = format!("kpx migrate {} --dry-run", args.words());
+            identity::next_line(session, &Next::Run(Advice::OnNode(line.into()), None))
+        }
         (UNKNOWN, _) => identity::next_line(session, &Next::Read),
         _ => {
             let part = if external { "prepare " } else { "" };

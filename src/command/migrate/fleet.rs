@@ -68,16 +68,22 @@ pub(super) fn is_asked(session: &Session, args: &MigrateArgs) -> bool {
     args.fleet.all_nodes || !session.nodes.is_empty() && !args.journey.go_on.this_node
 }
 
+/// Refuses a session that has no API server.
+fn refuse_offline(session: &Session) -> Result<(), Failure> {
+    if session.source.is_bundle() || session.host.no_api {
+        let what = "a cluster's nodes are migrated through its API server: it takes neither --from nor --no-api";
+        return Err(Failure::usage(what));
+    }
+    Ok(())
+}
+
 /// Begins a migration of nodes.
 pub(super) async fn begin(
     session: &Session,
     io: &mut Io<'_>,
     args: &MigrateArgs,
 ) -> Result<u8, Failure> {
-    if session.source.is_bundle() || session.host.no_api {
-        let what = "a cluster's nodes are migrated through its API server: --from and --no-api cannot be used";
-        return Err(Failure::usage(what));
-    }
+    refuse_offline(session)?;
     if !args.journey.dry_run {
         refuse_unattended(io, args.fleet.by_hand)?;
     }
@@ -174,6 +180,7 @@ fn after_plan(session: &Session, args: &MigrateArgs, exit: u8) -> String {
 
 /// Reports the state of the newest migration.
 pub(super) async fn status(session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> {
+    refuse_offline(session)?;
     let shared = RefCell::new(io);
     let mut cluster = RemoteCluster::new(session, &shared);
     let (Some(fleet), _) = kept(&mut cluster).await? else {
@@ -201,6 +208,7 @@ pub(super) async fn go_on(
     args: &ContinueArgs,
     back: bool,
 ) -> Result<u8, Failure> {
+    refuse_offline(session)?;
     let shared = RefCell::new(io);
     let mut cluster = RemoteCluster::new(session, &shared);
     let (Some(mut fleet), _) = kept(&mut cluster).await? else {

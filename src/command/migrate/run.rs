@@ -89,15 +89,6 @@ impl Continue {
     }
 }
 
-/// Refuses a bundle.
-pub(super) fn refuse_bundle(session: &Session) -> Result<(), Failure> {
-    if session.source.is_bundle() {
-        let what = "this command changes the node that kpx runs on: it does not take --from";
-        return Err(Failure::usage(what));
-    }
-    Ok(())
-}
-
 async fn status(session: &Session) -> Result<StatusReport, Failure> {
     if session.source.is_bundle() {
         return status_of_bundle(session).await;
@@ -213,7 +204,7 @@ pub(super) async fn go_on(
     args: &ContinueArgs,
     how: Continue,
 ) -> Result<MigrateReport, Failure> {
-    refuse_bundle(session)?;
+    session.refuse_bundle("`migrate` changes")?;
     // Locked first: another kpx may be writing the journal.
     let live = open_after_guard(session).await?;
     let journals = journals::of(session);

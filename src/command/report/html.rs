@@ -61,7 +61,9 @@ const TEXT: Style = Style {
 /// Everything about one node, for a ticket.
 #[derive(Debug)]
 pub(crate) struct NodePage {
-    /// The origin of the state: `bundle node1.tar.gz`, `node node1`.
+    /// The node, the time and the mode, as the first line of other pages.
+    pub origin: String,
+    /// The source of the state: `bundle node1.tar.gz`, `node node1`.
     pub source: String,
     /// Whether names and addresses were replaced in the bundle.
     pub redacted: bool,
@@ -91,7 +93,7 @@ impl NodePage {
         };
         document(
             &top,
-            |markup| summary::lead(markup, &self.doctor),
+            |markup| summary::lead(markup, self),
             [
                 services::section(&self.services),
                 findings::section(&self.doctor),

@@ -28,6 +28,7 @@ use crate::command::show::report::ShowReport;
 use crate::command::show::run as show;
 use crate::command::snapshot::run as snapshot;
 use crate::command::trace::run as trace;
+use crate::render::line_of_several;
 use crate::report::CLEAN;
 use crate::report::history::ChangeEvent;
 use kpx_host::clock;
@@ -111,9 +112,11 @@ async fn page_of_nodes(
     let together = DoctorOfNodes::default();
     let collected = nodes::collect(session, io, chosen, together, &[], work, keep);
     let report = Box::pin(collected).await?.into_report();
-    nodes.sort_by(|a, b| a.0.cmp(&b.0));
+    let rank = |read: &Result<NodeRow, String>| read.as_ref().ok().map(NodeRow::rank);
+    nodes.sort_by(|(a, left), (b, right)| rank(right).cmp(&rank(left)).then_with(|| a.cmp(b)));
     let bundle = session.source.bundle().map(last_part);
     Ok(NodesPage {
+        origin: line_of_several(&report.origins).unwrap_or_default(),
         source: bundle.map_or_else(
             || "the nodes of the cluster".to_owned(),
             |bundle| format!("bundle {bundle}"),
@@ -166,7 +169,9 @@ async fn page(
         traces.push((target, result));
     }
     let plan = reconcile::proposed(&read).await;
+    let origin = session.origin();
     Ok(NodePage {
+        origin: origin.map_or_else(String::new, |origin| origin.line()),
         source: source(session),
         redacted,
         doctor,

@@ -73,8 +73,8 @@ impl Look {
         frame.render_widget(Paragraph::new(lines), head);
         if state.is_help {
             help(frame, body);
-        } else if let Some((names, at)) = &state.nodes {
-            self.nodes(names, *at, frame, body);
+        } else if let Some((_, at)) = &state.nodes {
+            self.nodes(&state.listed_nodes(), *at, frame, body);
         } else if let Some(shown) = &state.shown {
             self.page(shown, frame, body);
         } else {
@@ -230,12 +230,20 @@ impl Look {
         }
     }
 
-    fn nodes(self, nodes: &[NodeLine], at: usize, frame: &mut Frame<'_>, area: Rect) {
-        let longest = nodes.iter().map(|node| node.name.chars().count()).max();
-        let longest = u16::try_from(longest.unwrap_or(0)).unwrap_or(u16::MAX);
+    fn nodes(self, nodes: &[&NodeLine], at: usize, frame: &mut Frame<'_>, area: Rect) {
+        const MODE: u16 = 9;
+        let longest = |lengths: &mut dyn Iterator<Item = usize>| {
+            u16::try_from(lengths.max().unwrap_or(0)).unwrap_or(u16::MAX)
+        };
+        let names = longest(&mut nodes.iter().map(|node| node.name.chars().count()));
+        let judged = nodes.iter().filter_map(|node| node.judged.as_ref());
+        let said = longest(&mut judged.map(|judged| judged.text.chars().count()));
+        // Names are cut before the verdicts are.
+        let room = area.width.saturating_sub(MODE + 4);
+        let room = room.saturating_sub(said).max(area.width / 4);
         let widths = [
-            Constraint::Length(longest.min(area.width / 2)),
-            Constraint::Length(9),
+            Constraint::Length(names.min(room).min(area.width / 2)),
+            Constraint::Length(MODE),
             Constraint::Min(1),
         ];
         let columns = Layout::horizontal(widths).spacing(2).split(area);
@@ -247,7 +255,7 @@ impl Look {
             };
             let text = Cell::from(self.clipped(&text, columns[2].width));
             Row::new([
-                Cell::from(self.clipped(&node.name, columns[0].width)),
+                Cell::from(self.cut(&node.name, columns[0].width)),
                 Cell::from(mode),
                 match tone {
                     Some(tone) => text.style(self.style(tone)),
@@ -290,7 +298,15 @@ fn help_line(state: &State) -> String {
         return "any key: back".to_owned();
     }
     match (&state.nodes, &state.shown) {
-        (Some(_), _) => "Enter open  Esc back  ? keys  q end".to_owned(),
+        (Some(_), _) => {
+            let filter = state.node_filter.key();
+            let back = if !state.table.lines.is_empty() {
+                "  Esc back"
+            } else {
+                ""
+            };
+            format!("Enter open  {filter}{back}  ? keys  q end")
+        }
         (None, Some(shown)) => {
             let count = shown.text.lines().count();
             let last = (shown.top + state.room).min(count);

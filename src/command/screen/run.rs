@@ -231,9 +231,10 @@ impl Screen {
         let named = first.anew(name).beside(self.others.clone());
         let session = in_whole_bundle(&named).await;
         self.others.clone_from(&session.others);
-        let tally = show::tally(&session).await?;
+        let report = examine_node(&session, &Asked::everything(&session)?).await?;
         let mode = session.origin().and_then(|origin| origin.mode);
-        Ok(Judged::new(mode, tally.as_ref()))
+        let services = report.head.services.as_ref();
+        Ok(Judged::new(mode, services, report.summary.errors))
     }
 
     /// Returns the result of `work`; `None` if a key or a signal ends the screen meanwhile.
@@ -287,15 +288,38 @@ async fn load(session: Session) -> Result<(Reading, Table), Failure> {
     let head = session
         .origin()
         .map_or_else(String::new, |origin| origin.line());
+    let hint = hint_of_text(&read);
+    let hint = hint.filter(|_| services.services().is_empty());
     let gaps = services.gaps().iter().map(|gap| format!("unknown: {gap}"));
     let notes = services.notes().iter().map(|note| format!("note: {note}"));
     let table = Table::new(
         head,
         services.services(),
-        gaps.chain(notes).collect(),
+        hint.into_iter().chain(gaps).chain(notes).collect(),
         services.tally().map(|tally| tally.to_string()),
     );
     Ok((Reading { session, read }, table))
+}
+
+/// Returns how to see what a pasted text has, if it is one.
+fn hint_of_text(session: &Session) -> Option<String> {
+    const VIEWS: [(Item, &str, &str); 5] = [
+        (Item::Ipvs, "ipvs", "virtual servers"),
+        (Item::IpvsSave, "ipvs", "virtual servers"),
+        (Item::Iptables4, "chains", "chains"),
+        (Item::Nft, "chains", "chains"),
+        (Item::Addresses, "addresses", "addresses"),
+    ];
+    let shown = session
+        .source
+        .is_text()
+        .then(|| session.source.evidence())??;
+    let has = |item: Item| shown.with_all_parts().text(item).is_ok();
+    let (_, view, what) = VIEWS.into_iter().find(|(item, ..)| has(*item))?;
+    let command = identity::next_command(session, ["show", view]);
+    Some(format!(
+        "this text has no Services; `{command}` lists its {what}"
+    ))
 }
 
 /// Returns the items that all pages read.

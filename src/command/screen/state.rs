@@ -118,7 +118,7 @@ pub(super) struct NodeLine {
     pub(super) judged: Option<Judged>,
 }
 
-/// How the Services of a node stand.
+/// How a node stands: its errors and its Services.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Judged {
     /// The mode of kube-proxy, or a note that it is unknown.
@@ -128,7 +128,16 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    pub(super) fn new(mode: Option<Mode>, tally: Option<&Tally>) -> Self {
+    pub(super) fn new(mode: Option<Mode>, tally: Option<&Tally>, errors: usize) -> Self {
+        let mut judged = Self::of_services(mode, tally);
+        if errors > 0 {
+            judged.tone = Tone::Bad;
+            judged.text = format!("{}, {}", number_of(errors, "error"), judged.text);
+        }
+        judged
+    }
+
+    fn of_services(mode: Option<Mode>, tally: Option<&Tally>) -> Self {
         let mode = mode.map_or("unknown", Mode::name);
         let Some(tally) = tally else {
             return Self {
@@ -159,8 +168,9 @@ pub(super) struct State {
     pub(super) filter: Filter,
     selected: Option<(PortName, Proto)>,
     pub(super) shown: Option<Shown>,
-    /// The nodes to choose from, and the position of the selected one.
+    /// The nodes to choose from, and the position of the selected one among those that the filter leaves.
     pub(super) nodes: Option<(Vec<NodeLine>, usize)>,
+    pub(super) node_filter: Filter,
     pub(super) is_help: bool,
     /// The item being read, or the one that failed.
     pub(super) message: String,
@@ -181,7 +191,10 @@ impl State {
     pub(super) fn show_nodes(&mut self, nodes: Vec<NodeLine>) {
         match nodes.as_slice() {
             [] | [_] => "there is no other node here".clone_into(&mut self.message),
-            _ => self.nodes = Some((nodes, 0)),
+            _ => {
+                self.nodes = Some((nodes, 0));
+                self.node_filter = Filter::default();
+            }
         }
     }
 
@@ -225,8 +238,15 @@ impl State {
             self.is_help = false;
             return None;
         }
-        let is_list = self.shown.is_none() && self.nodes.is_none();
-        if is_list && self.filter.press(key.code) {
+        let filter = match (&self.nodes, &self.shown) {
+            (Some(_), _) => Some(&mut self.node_filter),
+            (None, None) => Some(&mut self.filter),
+            (None, Some(_)) => None,
+        };
+        if filter.is_some_and(|filter| filter.press(key.code)) {
+            if let Some((_, at)) = &mut self.nodes {
+                *at = 0;
+            }
             return None;
         }
         self.message.clear();
@@ -239,13 +259,13 @@ impl State {
             KeyCode::Char('t') => return Some(Ask::Traffic),
             KeyCode::Char('e') => return self.of_service(Topic::Explain),
             KeyCode::Enter => {
-                if let Some((nodes, at)) = &self.nodes {
-                    let node = nodes.get(*at)?;
+                if let Some((_, at)) = &self.nodes {
+                    let node = self.listed_nodes().into_iter().nth(*at)?.clone();
                     if let Some(why) = &node.unread {
                         self.message = format!("{} was not read: {why}", node.name);
                         return None;
                     }
-                    return Some(Ask::Open(node.name.clone()));
+                    return Some(Ask::Open(node.name));
                 }
                 return self.of_service(Topic::Picture);
             }
@@ -271,7 +291,9 @@ impl State {
     /// Closes what is on top.
     fn back(&mut self) {
         // Without Services there is no list below that of nodes.
-        if self.nodes.is_some() && !self.table.lines.is_empty() {
+        if self.nodes.is_some() && !self.node_filter.text.is_empty() {
+            self.node_filter.text.clear();
+        } else if self.nodes.is_some() && !self.table.lines.is_empty() {
             self.nodes = None;
         } else if self.shown.is_some() {
             self.shown = None;
@@ -290,6 +312,15 @@ impl State {
         lines.filter(|line| line.has(&self.filter.text)).collect()
     }
 
+    /// Returns the nodes that the filter leaves.
+    pub(super) fn listed_nodes(&self) -> Vec<&NodeLine> {
+        let nodes = self.nodes.iter().flat_map(|(nodes, _)| nodes);
+        let text = self.node_filter.text.to_lowercase();
+        nodes
+            .filter(|node| node.name.to_lowercase().contains(&text))
+            .collect()
+    }
+
     /// Returns the position of the selected line among the listed ones.
     pub(super) fn at(&self) -> usize {
         let listed = self.listed();
@@ -305,8 +336,9 @@ impl State {
     fn go(&mut self, by: isize) {
         let moved =
             |at: usize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
-        if let Some((names, at)) = &mut self.nodes {
-            *at = moved(*at, names.len());
+        let count = self.listed_nodes().len();
+        if let Some((_, at)) = &mut self.nodes {
+            *at = moved(*at, count);
         } else if let Some(shown) = &mut self.shown {
             let last = shown.text.lines().count().saturating_sub(self.room);
             shown.top = moved(shown.top, last + 1);

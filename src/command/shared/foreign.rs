@@ -98,6 +98,9 @@ fn read(path: &Path, session: &Session, io: &mut Io<'_>) -> Result<Foreign, Fail
         });
     }
     let (name, others) = if path == Path::new("-") {
+        if io.interactive {
+            writeln!(io.err, "kpx: reading standard input; end it with Ctrl-D")?;
+        }
         let mut bytes = Vec::new();
         (&mut *io.input).take(MOST + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > MOST {

@@ -474,14 +474,14 @@ pub(in crate::command) fn program_to_read(session: &Session) -> String {
 
 /// Returns the options of another command that reads what `session` reads.
 fn options_to_read(session: &Session) -> String {
-    let bundle = session.source.bundle();
-    let bundle = bundle.map(|path| format!("--from {}", quoted(&path.display().to_string())));
+    let paths = session.source.paths_to_read().into_iter();
+    let bundle = paths.map(|path| match path.to_str() {
+        // Standard input is read once.
+        Some("-") => "--from FILE".to_owned(),
+        _ => format!("--from {}", quoted(&path.display().to_string())),
+    });
     let options = options(session).map(|(_, word)| word);
-    bundle
-        .into_iter()
-        .chain(options)
-        .collect::<Vec<_>>()
-        .join(" ")
+    bundle.chain(options).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the options of `session` that select the node and the cluster: the flag, and it with its value.

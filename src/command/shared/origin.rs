@@ -85,7 +85,9 @@ impl Session {
         };
         let origin = Origin {
             node,
-            source: if is_recording {
+            source: if self.source.is_text() {
+                OriginSource::Text
+            } else if is_recording {
                 OriginSource::Recording
             } else {
                 OriginSource::Machine

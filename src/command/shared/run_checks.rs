@@ -19,6 +19,7 @@ use crate::view::head;
 use crate::view::head::Head;
 use kpx_host::clock;
 use kpx_judge::check::{self, Check, Facts, Outcome, Question, Unknown};
+use kpx_judge::verdict::Tally;
 use kpx_judge::why;
 use kpx_node::evidence::{Evidence, Item, Time};
 use kpx_node::node::NodeSnapshot;
@@ -178,7 +179,7 @@ impl Worker {
                 }
                 match facts.question {
                     Question::Now if case.judges => {
-                        head.services = head::tally(&facts);
+                        head.services = head::tally(&facts).or_else(|| of_parts(&case));
                     }
                     Question::Switch(to) if case.judges => head.outlook = head::outlook(&facts, to),
                     _ => {}
@@ -192,6 +193,14 @@ impl Worker {
         thread.stack_size(stack).spawn(work)?;
         Ok(Self { outcomes, head })
     }
+}
+
+/// Returns the verdict on all Services from evidence with missing parts, as of a pasted text; `why` gives the same one.
+fn of_parts(case: &Case) -> Option<Tally> {
+    let evidence = case.evidence.with_parts();
+    let node = NodeSnapshot::new(&evidence).called(case.name.as_deref());
+    let across = case.others.as_deref().map(Others::across);
+    head::tally(&Facts::new(&node, case.now).beside(across))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Services as users name them: as for kubectl. `web`, `svc/web`, `service web` and `web -n shop` become `shop/web`.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use color_eyre::eyre::eyre;
@@ -15,6 +16,7 @@ use kpx_judge::why::Asked;
 use kpx_node::cluster::{self, Service};
 use kpx_node::evidence::{self, Evidence, Item};
 use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::Owners;
 
 /// Pods that are named to choose from.
 const MOST_PODS: usize = 3;
@@ -48,7 +50,17 @@ pub(in crate::command) async fn target(
         (Ok(services), _) => services,
         // The command itself says what it lacks.
         (Err(_), Some(given)) => return Ok(full(given, name)),
-        (Err(why), None) => return Err(why),
+        (Err(why), None) => {
+            let found = in_rules(session, name).await?;
+            return match found.iter().collect::<Vec<_>>().as_slice() {
+                [] => Err(why),
+                [only] => Ok(full(only, name)),
+                _ => Err(several(
+                    name,
+                    &found.iter().map(|of| full(of, name)).collect::<Vec<_>>(),
+                )),
+            };
+        }
     };
     let has = |namespace: &str, name: &str| {
         let is = |service: &Service| {
@@ -91,13 +103,32 @@ pub(in crate::command) async fn target(
                     .with_hint(format!("did you mean {}?", others.join(" or ")))),
             }
         }
-        (several, None) => Err(Failure::usage(format!(
-            "{} Services are named {name}: {}",
-            several.len(),
-            several.join(", ")
-        ))
-        .with_hint("name one of them, or pass its namespace with -n")),
+        (found, None) => Err(several(name, found)),
     }
+}
+
+/// Returns the failure for a name that several Services have.
+fn several(name: &str, found: &[String]) -> Failure {
+    Failure::usage(format!(
+        "{} Services are named {name}: {}",
+        found.len(),
+        found.join(", ")
+    ))
+    .with_hint("name one of them, or pass its namespace with -n")
+}
+
+/// Returns the namespaces in which the rules of a recording have a Service `name`.
+async fn in_rules(session: &Session, name: &str) -> Result<BTreeSet<String>, Failure> {
+    if !session.source.is_bundle() {
+        return Ok(BTreeSet::new());
+    }
+    let evidence = session
+        .gather(&[Item::Iptables4, Item::Iptables6, Item::Nft, Item::NftText])
+        .await?;
+    let owners = Owners::new(&NodeSnapshot::new(&evidence));
+    let ports = owners.ports().iter().map(|port| &port.name);
+    let named = ports.filter(|port| *port.name == *name);
+    Ok(named.map(|port| port.namespace.to_string()).collect())
 }
 
 /// Returns the names of `services` that are similar to `name`.

@@ -422,9 +422,11 @@ impl Session {
         if !self.source.is_bundle() {
             return Ok(());
         }
-        Err(Failure::usage(format!(
-            "{what} this node, but --from reads a bundle: use one of them"
-        )))
+        let (option, omit) = self.source.option_of_bundle();
+        Err(
+            Failure::usage(format!("{what} this node, but {option} reads a bundle"))
+                .with_hint(omit),
+        )
     }
 }
 

@@ -45,6 +45,15 @@ pub(super) enum NodeSource {
     },
 }
 
+/// Returns the option or variable that names the bundle, and how to read the machine instead; `is_typed` if the command line names it.
+pub(super) const fn option_of_bundle(is_typed: bool) -> (&'static str, &'static str) {
+    if is_typed {
+        ("--from", "omit one of them")
+    } else {
+        ("KPX_FROM", "set KPX_FROM= to use the machine")
+    }
+}
+
 /// Nodes that were read before the command, and the connection that they were read with.
 type Ahead = (Connection, Result<String, Gap>);
 
@@ -92,9 +101,23 @@ impl Source {
         &self.joined
     }
 
+    /// Returns the paths from which the node is read.
+    pub(super) fn paths_to_read(&self) -> Vec<&Path> {
+        match (self.bundle(), self.joined.as_slice()) {
+            (Some(_), several @ [_, _, ..]) => several.iter().map(PathBuf::as_path).collect(),
+            (bundle, _) => bundle.into_iter().collect(),
+        }
+    }
+
     /// Returns the nodes of input that is no bundle of kpx.
     pub(super) fn foreign(&self) -> Option<&Arc<Foreign>> {
         self.foreign.as_ref()
+    }
+
+    /// Returns whether pasted texts are read.
+    pub(in crate::command) fn is_text(&self) -> bool {
+        let foreign = self.foreign.as_ref();
+        foreign.is_some_and(|foreign| foreign.what.starts_with("pasted text"))
     }
 
     /// Returns the source that reads another machine through `pod`.
@@ -149,6 +172,14 @@ impl Source {
         matches!(self.origin(), NodeSource::Pod(_))
     }
 
+    /// Returns what was read of the node in advance, if it was.
+    pub(in crate::command) const fn evidence(&self) -> Option<&Evidence> {
+        match &self.node {
+            NodeSource::Memory { evidence, .. } => Some(evidence),
+            _ => None,
+        }
+    }
+
     /// Returns whether the node was read in advance.
     pub(in crate::command) const fn is_in_memory(&self) -> bool {
         matches!(self.node, NodeSource::Memory { .. })
@@ -170,6 +201,11 @@ impl Source {
     /// Returns whether the next command needs the option that names the bundle.
     pub(super) const fn names_bundle(&self) -> bool {
         self.names_bundle
+    }
+
+    /// Returns the option or variable that names the bundle, and how to read the machine instead.
+    pub(super) const fn option_of_bundle(&self) -> (&'static str, &'static str) {
+        option_of_bundle(self.names_bundle)
     }
 
     /// Returns whether objects of the cluster that the bundle lacks come from the API.

@@ -6,7 +6,7 @@ use color_eyre::eyre::eyre;
 
 use super::failure::{Failure, advice_on_api};
 use super::session::Session;
-use super::source::has_option;
+use super::source::{has_option, option_of_bundle};
 use crate::cli::parser::{Cli, Command};
 use kpx_host as host;
 use kpx_node::evidence::Gap;
@@ -34,15 +34,7 @@ pub(super) fn refuse_unused(cli: &Cli, words: &[OsString]) -> Result<(), Failure
     let Some(unused) = unused else {
         return Ok(());
     };
-    let bundle = if has_option(words, &["--from"]) {
-        "--from"
-    } else {
-        "KPX_FROM"
-    };
-    let omit = match bundle {
-        "--from" => "omit one of them",
-        _ => "omit the option, or set KPX_FROM= to read the machine",
-    };
+    let (bundle, omit) = option_of_bundle(has_option(words, &["--from"]));
     Err(Failure::usage(format!(
         "--{unused} has no effect on a bundle, which {bundle} reads"
     ))
@@ -121,6 +113,9 @@ const fn asks(command: &Command) -> bool {
 
 /// Returns the advice for `gap`, the reason why the Services are unknown.
 pub(in crate::command) fn without_services(session: &Session, gap: &Gap) -> &'static str {
+    if session.source.is_text() {
+        return "paste `kubectl get services,endpointslices -A -o yaml`, too";
+    }
     if session.source.is_bundle() {
         return "the bundle lacks them: record the node again as root with `kpx snapshot`, or add them with --kubeconfig FILE";
     }

@@ -15,7 +15,6 @@ use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use crate::view::did_you_mean::meant;
 use crate::view::{self, Query, Shown, View};
-use kpx_judge::verdict::Tally;
 use kpx_judge::why::{self, Look};
 use kpx_node::evidence::Item;
 
@@ -85,14 +84,6 @@ fn all(session: &Session) -> Query<'static> {
         across: session.others.as_deref().map(Others::across),
         ..SERVICES
     }
-}
-
-/// Returns how all Services stand; `None` if the cluster's objects do not show it.
-pub(in crate::command) async fn tally(session: &Session) -> Result<Option<Tally>, Failure> {
-    let query = all(session);
-    let evidence = session.gather(&query.needs()).await?;
-    let shown = view::show(&session.node(&evidence), query);
-    Ok(ShowReport::new(shown).tally())
 }
 
 /// Returns the view of all Services; of those that fail, with the cause.

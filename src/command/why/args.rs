@@ -24,7 +24,7 @@ Examples:
   kpx why demo/web -o picture                the connections, drawn
   kpx --from node1.tar.gz why demo/web       on a bundle
 
-Exit status: 0 works, 1 refused, lost, misled or partly, 3 unknown";
+Exit status: 0 works, also by design, 1 refused, lost, misled or partly, 3 unknown";
 
 /// The origin of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

@@ -10,10 +10,12 @@ use crate::render::{Page, Report, Style};
 use crate::report::fate::{self, headline};
 use crate::report::picture::{self, Caption, Foot};
 use crate::report::probe::ProbeRow;
+use crate::report::{CLEAN, UNKNOWN};
 use crate::view::did_you_mean::meant;
+use crate::view::matrix::End;
 use crate::view::picture::Picture;
 use kpx_judge::check::{self, Fix, on};
-use kpx_judge::verdict::Client;
+use kpx_judge::verdict::{Client, Fate};
 use kpx_judge::why::{Answer, Degree, EndpointRow, Path};
 use kpx_node::net::Proto;
 
@@ -25,6 +27,9 @@ const MOST_SHOWN: usize = 10;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WhyReport {
+    /// Whether connections fail only because the Service's own settings keep their clients out, and no client was asked for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_design: bool,
     /// The answer.
     #[serde(flatten)]
     pub answer: Answer,
@@ -64,18 +69,19 @@ impl Report for WhyReport {
 
     fn page(&self, page: &mut Page) {
         let answer = &self.answer;
-        let lead = format!("{}: ", headline(page, answer.fate));
+        let lead = format!("{}: ", headline(page, self.end()));
         page.hang(&lead, "  ", &answer.sentence);
         if let Some(meant) = meant(&self.similar) {
             page.hang("", "  ", &meant);
         }
         for fix in fixes(answer) {
+            let label = self.label(fix);
             match fix.line() {
                 Some(command) => {
-                    page.line(&format!("{}: {command}", fix.label()));
+                    page.line(&format!("{label}: {command}"));
                     page.para("  ", &fix.text());
                 }
-                None => page.para("fix: ", &fix.text()),
+                None => page.para(&format!("{label}: "), &fix.text()),
             }
         }
         if !answer.paths.is_empty() {
@@ -120,16 +126,49 @@ impl Report for WhyReport {
     }
 
     fn exit(&self) -> u8 {
-        fate::exit(self.answer.fate)
+        match self.by_design {
+            true if self
+                .answer
+                .paths
+                .iter()
+                .any(|path| path.fate == Fate::Unknown) =>
+            {
+                UNKNOWN
+            }
+            true => CLEAN,
+            false => fate::exit(self.answer.fate),
+        }
+    }
+}
+
+impl WhyReport {
+    /// Returns the answer in a word.
+    fn end(&self) -> End {
+        if self.by_design {
+            End::ByDesign
+        } else {
+            End::Fate(self.answer.fate)
+        }
+    }
+
+    /// Returns the word before a fix: nothing has to be repaired that is by design.
+    fn label(&self, fix: &Fix) -> &'static str {
+        if self.by_design {
+            "option"
+        } else {
+            fix.label()
+        }
     }
 }
 
 /// Returns the texts around the picture.
-fn caption(answer: &Answer) -> Caption {
+fn caption(report: &WhyReport) -> Caption {
+    let answer = &report.answer;
     let fixes = fixes(answer).into_iter().flat_map(|fix| {
         let command = fix.line();
-        let lead = if command.is_some() { "" } else { "fix" };
-        let command = command.map(|command| Foot::Command(fix.label(), command));
+        let label = report.label(fix);
+        let lead = if command.is_some() { "" } else { label };
+        let command = command.map(|command| Foot::Command(label, command));
         command.into_iter().chain([Foot::Text(lead, fix.text())])
     });
     let also = answer.further().iter();
@@ -139,19 +178,19 @@ fn caption(answer: &Answer) -> Caption {
     let service = answer.service.as_deref().unwrap_or("an address");
     Caption {
         title: format!("Connections to {service}"),
-        heads: vec![(answer.fate, answer.sentence.clone())],
+        heads: vec![(report.end(), answer.sentence.clone())],
         feet: fixes.chain(also).chain(unknown).collect(),
     }
 }
 
 /// Returns the picture as text.
 pub(crate) fn picture(report: &WhyReport, style: Style) -> String {
-    picture::text(&report.picture, &caption(&report.answer), style)
+    picture::text(&report.picture, &caption(report), style)
 }
 
 /// Returns the picture as a document of SVG.
 pub(crate) fn svg(report: &WhyReport, _: Style) -> String {
-    picture::scene(&report.picture, &caption(&report.answer)).svg()
+    picture::scene(&report.picture, &caption(report)).svg()
 }
 
 /// Returns the fixes of the causes that surely break the connections, without duplicates.

@@ -23,7 +23,7 @@ use crate::view;
 use kpx_host::RemoteNode;
 use kpx_judge::check::{self, Advice, Next};
 use kpx_judge::verdict::{Client, Fate};
-use kpx_judge::why::{self, Answer, Asked, Broken, Cause, Look, Unanswered};
+use kpx_judge::why::{self, Answer, Asked, Broken, Cause, Degree, Look, Unanswered};
 use kpx_node::evidence::Evidence;
 use kpx_node::net::Proto;
 use kpx_node::node::NodeSnapshot;
@@ -153,8 +153,13 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     };
     reach_all(session, answer.fixes_mut());
     let picture = drawn(&answer);
-    let (next, next_machine) = following(session, args, &answer).unzip();
+    // Several readings may lack the same item.
+    let mut told = BTreeSet::new();
+    answer.unknown.retain(|text| told.insert(text.clone()));
+    let by_design = args.source.is_none() && is_by_design(&answer);
+    let (next, next_machine) = following(session, args, &answer, &similar, by_design).unzip();
     Ok(WhyReport {
+        by_design,
         answer,
         probes,
         similar,
@@ -170,9 +175,15 @@ fn following(
     session: &Session,
     args: &WhyArgs,
     answer: &Answer,
+    similar: &[String],
+    is_by_design: bool,
 ) -> Option<(String, Option<String>)> {
-    if session.one_of_several {
+    if session.one_of_several || is_by_design {
         return None;
+    }
+    if let [meant] = similar {
+        let words = ["why", meant].map(str::to_owned);
+        return Some(reach(session).next(&Next::Run(Advice::kpx(words), None)));
     }
     if let Some(fix) = answer.fix.as_ref().filter(|fix| fix.is_complete()) {
         return Some((fix.command()?, fix.machine()));
@@ -189,6 +200,16 @@ fn following(
         Next::Read
     };
     Some(reach(session).next(&next))
+}
+
+/// Returns whether connections fail only because the Service's own settings keep their clients out.
+fn is_by_design(answer: &Answer) -> bool {
+    let mut paths = answer.paths.iter().filter(|path| path.fate.fails());
+    let mut causes = answer.causes.iter();
+    answer.fate.fails()
+        && answer.paths.iter().any(|path| path.by_design)
+        && paths.all(|path| path.by_design)
+        && causes.all(|cause| cause.degree != Degree::Breaks || cause.by_design)
 }
 
 /// Returns the picture of the connections.

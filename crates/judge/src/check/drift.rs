@@ -139,7 +139,7 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
             doubtful.insert(id, gap.clone());
             continue;
         }
-        let (severity, mut message) = messages::words(id, &changes);
+        let (severity, mut message) = messages::words(id, &changes, is_gone(facts, &changes));
         let refused =
             id == "DV02" && ipv6_refusal(facts.node).is_some() && changes.iter().all(is_of_ipv6);
         if refused {
@@ -370,6 +370,26 @@ fn services(facts: &Facts<'_>, changes: &[Change]) -> BTreeSet<ServiceRef> {
     };
     let all: Option<Vec<Vec<ServiceRef>>> = changes.iter().map(of).collect();
     all.into_iter().flatten().flatten().collect()
+}
+
+/// Returns whether the cluster has none of the Service ports of `changes`.
+fn is_gone(facts: &Facts<'_>, changes: &[Change]) -> bool {
+    let services = facts.node.services().map_or(&[][..], Vec::as_slice);
+    let exists = |name: &PortName| {
+        services.iter().any(|service| {
+            *service.metadata.namespace == *name.namespace
+                && *service.metadata.name == *name.name
+                && service
+                    .spec
+                    .ports
+                    .iter()
+                    .any(|port| *port.name == *name.port)
+        })
+    };
+    let mut names = changes
+        .iter()
+        .filter_map(|change| change.service.as_deref());
+    !names.any(|name| PortName::parse(name).as_ref().is_some_and(exists))
 }
 
 /// Returns the Services that share the endpoint of `change`, if it is an element for an endpoint.

@@ -2,6 +2,7 @@
 
 use super::Redactor;
 use super::names::Kind;
+use super::redactor::unreadable;
 use super::words;
 use kpx_node::evidence::bpf::{Content, Dump, Part};
 use kpx_node::evidence::{Gap, Item};
@@ -14,10 +15,7 @@ const KNOWN: &[&str] = &[
 impl Redactor {
     /// Redacts addresses, control groups, links, and names that no known software gives.
     pub(super) fn bpf(&mut self, item: Item, text: &str) -> Result<String, Gap> {
-        let failed = |_| {
-            let why = "removed by redaction: it is not what kpx records";
-            Gap::Failed(item, why.to_owned())
-        };
+        let failed = |error| unreadable(item, &error);
         let mut dump: Dump = serde_json::from_str(text).map_err(failed)?;
         self.part(&mut dump.cgroups, |own, of| {
             of.cgroup = own.cgroup(&of.cgroup);

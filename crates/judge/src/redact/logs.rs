@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::names::Kind;
+use super::redactor::unreadable;
 use super::{Redactor, words};
 use kpx_node::evidence::processes::ProxyFiles;
 use kpx_node::evidence::{Gap, Item, proxy_log, signs};
@@ -222,11 +223,8 @@ impl Redactor {
 
     /// Redacts the files that configure kube-proxy.
     pub(super) fn proxy_files(&mut self, item: Item, text: &str) -> Result<String, Gap> {
-        let unreadable = || {
-            let reason = "removed by redaction: it is not valid JSON";
-            Gap::Failed(item, reason.to_owned())
-        };
-        let mut files: ProxyFiles = serde_json::from_str(text).map_err(|_| unreadable())?;
+        let failed = |error| unreadable(item, &error);
+        let mut files: ProxyFiles = serde_json::from_str(text).map_err(failed)?;
         for file in &mut files.files {
             file.path = self.path(&file.path.to_string_lossy()).into();
             file.text = if file.text.contains(CONFIGURATION) {
@@ -235,7 +233,7 @@ impl Redactor {
                 self.arguments_file(&file.text)
             };
         }
-        serde_json::to_string(&files).map_err(|_| unreadable())
+        serde_json::to_string(&files).map_err(failed)
     }
 
     /// Redacts a manifest, or another file that contains flags.

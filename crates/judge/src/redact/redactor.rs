@@ -192,8 +192,15 @@ impl Redactor {
 }
 
 pub(super) fn parse(item: Item, text: &str) -> Result<Value, Gap> {
-    serde_json::from_str(text).map_err(|_| {
-        let reason = "removed by redaction: it is not valid JSON";
-        Gap::Failed(item, reason.to_owned())
-    })
+    serde_json::from_str(text).map_err(|error| unreadable(item, &error))
+}
+
+/// Returns why a text that is not JSON was removed, without a part of it.
+pub(super) fn unreadable(item: Item, error: &serde_json::Error) -> Gap {
+    let reason = if error.is_eof() {
+        "it is cut short: collect it again"
+    } else {
+        "removed by redaction: it is not valid JSON"
+    };
+    Gap::Failed(item, reason.to_owned())
 }

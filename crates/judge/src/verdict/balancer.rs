@@ -20,7 +20,5 @@ pub fn hidden_balancer(service: &Service) -> Vec<String> {
 /// Returns that nothing is known of the load balancer with these names.
 pub fn hidden_balancer_words(names: &[String]) -> String {
     let names = listed(names);
-    format!(
-        "the load balancer {names}: kube-proxy does not serve it, and no evidence of a node shows it"
-    )
+    format!("no evidence of a node shows the load balancer {names}")
 }

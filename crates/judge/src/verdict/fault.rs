@@ -549,19 +549,19 @@ impl fmt::Display for Fault {
                 again,
             } => {
                 let owner = match service {
-                    Some(name) => format!("{address} is an address of Service {name}"),
-                    None => format!("{address} is in the Service range, but no Service has it"),
+                    Some(name) => format!("an address of Service {name}"),
+                    None => "in the Service range, but no Service has it".to_owned(),
                 };
                 if *again {
                     write!(
                         f,
                         "another rule translates the packet to {address}; a connection is translated once, so no rule of \
-                         kube-proxy applies any more ({owner})"
+                         kube-proxy applies any more ({address} is {owner})"
                     )
                 } else {
                     write!(
                         f,
-                        "no rule translates the packet, and {owner}: it leaves the node unchanged"
+                        "no rule translates packets to {address} ({owner}): they leave the node unchanged"
                     )
                 }
             }

@@ -418,7 +418,7 @@ impl Tally {
             .partition(|client| count(client) == self.failing.len());
         match (always.as_slice(), at_times.as_slice()) {
             (_, []) => client_names(&always),
-            ([], _) => ", each from some of its clients".to_owned(),
+            ([], _) => " for some clients".to_owned(),
             _ => format!(
                 "{}, some also{}",
                 client_names(&always),
@@ -447,16 +447,22 @@ impl Tally {
             ));
         }
         if !self.unknown.is_empty() {
-            let reason = self
-                .reason
-                .as_ref()
-                .map_or_else(String::new, |reason| format!(": {reason}"));
             let clients = if self.unknown_of_single {
                 client_names(&[Client::Single])
             } else {
                 String::new()
             };
-            parts.push(format!("{} unknown{clients}{reason}", self.unknown.len()));
+            let reason = self.reason.as_ref().map(|reason| {
+                // It is said once that it is unknown.
+                let last = reason.rsplit_once(" unknown: ");
+                last.map_or(reason.as_str(), |(_, last)| last)
+            });
+            let why = match (self.unknown.as_slice(), reason) {
+                (_, None) => String::new(),
+                ([service], Some(reason)) => format!(" ({service}: {reason})"),
+                (_, Some(reason)) => format!(": {reason}"),
+            };
+            parts.push(format!("{} unknown{clients}{why}", self.unknown.len()));
         }
         if !self.without_endpoints.is_empty() {
             let count = self.without_endpoints.len();
@@ -521,6 +527,10 @@ impl fmt::Display for Tally {
             (0, _) => f.write_str("no Services"),
             (1, []) => f.write_str("the only Service works"),
             (total, []) => write!(f, "all {total} Services work"),
+            (total, parts) if self.unknown.len() == total => {
+                let all = kpx_node::words::number_of(total, "Service");
+                write!(f, "{all}: {}", parts.join("; "))
+            }
             (total, parts) => {
                 let all = kpx_node::words::number_of(total, "Service");
                 let works = if self.works == 1 { "works" } else { "work" };

@@ -41,9 +41,9 @@ impl Cause {
                     "Use the Service's own namespace.",
                     &["why", &format!("{namespace}/{name}")],
                 ),
-                None => with(
+                None => kpx(
                     "Use the name of an existing Service, or create this one.",
-                    "kubectl get services -A".to_owned(),
+                    &["show", "services"],
                 ),
             },
             Self::Dns { server, .. } => kpx(
@@ -75,9 +75,9 @@ impl Cause {
                     None => Fix::said(text),
                 })
             }
-            Self::NoAddress { .. } | Self::NoNodePort { .. } => with(
+            Self::NoAddress { .. } | Self::NoNodePort { .. } => kpx(
                 "Use the address of an existing Service.",
-                "kubectl get services -A -o wide".to_owned(),
+                &["show", "services"],
             ),
             Self::OfNode { at, other, .. } => {
                 Some(Fix::on_node("Ask the node itself.", format!("kpx why {at}")).at(other))

@@ -170,13 +170,29 @@ impl Cause {
                 protocol,
                 backends,
                 ..
-            } => format!(
-                "{} to {address} on {node} still {} to {}, which {} no longer an endpoint of {subject}: the clients get no answer until the entries end",
-                number_of(*count, &format!("tracked {protocol} connection")),
-                if *count == 1 { "goes" } else { "go" },
-                addresses(backends),
-                if backends.len() == 1 { "is" } else { "are" },
-            ),
+            } => {
+                // Without a translation, a connection leads to the Service's address itself.
+                let (plain, gone): (Vec<_>, Vec<_>) = backends
+                    .iter()
+                    .copied()
+                    .partition(|backend| backend == address);
+                format!(
+                    "{} to {address} on {node} still {} to {}, which {} of {subject}{}: the clients get no answer until the entries end",
+                    number_of(*count, &format!("tracked {protocol} connection")),
+                    if *count == 1 { "goes" } else { "go" },
+                    addresses(&gone),
+                    if gone.len() == 1 {
+                        "is no longer an endpoint"
+                    } else {
+                        "are no longer endpoints"
+                    },
+                    if plain.is_empty() {
+                        ""
+                    } else {
+                        ", or are not translated"
+                    },
+                )
+            }
             Self::TableFull {
                 count,
                 most,

@@ -10,6 +10,10 @@ use crate::evidence::{Evidence, Gap, Item};
 pub fn list<T: DeserializeOwned>(evidence: &Evidence, item: Item) -> Result<Vec<T>, Gap> {
     let text = evidence.text(item)?;
     let list: List<T> = serde_json::from_str(text).map_err(|e| Gap::of_json(item, text, &e))?;
+    if item == Item::Services && list.items.is_empty() {
+        let why = "it has no Service, but each cluster has default/kubernetes: collect it again";
+        return Err(Gap::Failed(item, why.to_owned()));
+    }
     Ok(list.items)
 }
 

@@ -12,6 +12,9 @@ const FEW: usize = 3;
 /// The lines for a cause that leave room for its consequences.
 const ROOMY: usize = 3;
 
+/// The lines for what to change in an editor.
+const EDITED: usize = 3;
+
 /// Findings that one fix clears, or a finding without such a fix.
 pub(crate) struct Block<'r> {
     of: &'r check::Block,
@@ -129,7 +132,7 @@ impl<'r> Block<'r> {
                 let label = if looks { "look" } else { "fix" };
                 // A command that opens an editor does not say what to change.
                 let edits = all.iter().any(|problem| problem.fix.edits());
-                let room = (most - 1).max(usize::from(edits));
+                let room = (most - 1).max(if edits { EDITED } else { 0 });
                 let text = texts(&all).join(" ");
                 let leads_up = room > 1 && text.ends_with(':');
                 if leads_up {

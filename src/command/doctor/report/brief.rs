@@ -120,7 +120,7 @@ fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
     all.find(fits).unwrap_or_else(|| page(vital.min(1), 1))
 }
 
-/// Adds the number of the findings in `blocks`, which do not fit, and the command that shows them; `is_first` if no finding is
+/// Adds the number of the findings in `blocks`, which do not fit; `is_first` if no finding is
 /// shown.
 fn rest(report: &DoctorReport, blocks: &[Block<'_>], is_first: bool, page: &mut Page) {
     let of = |severity| {
@@ -146,7 +146,7 @@ fn rest(report: &DoctorReport, blocks: &[Block<'_>], is_first: bool, page: &mut 
         .map(|(count, what)| number_of(count, &format!("{more}{what}")))
         .collect();
     if !parts.is_empty() {
-        page.line(&format!("{}: {}", parts.join(", "), report.details()));
+        page.line(&format!("{} (-v lists them)", parts.join(", ")));
     }
 }
 

@@ -222,7 +222,10 @@ pub(super) fn facts(report: &DoctorReport) -> Vec<(&'static str, String)> {
     if machine.is_empty() {
         machine.push("kernel and kube-proxy version unknown".to_owned());
     }
-    let mut facts = vec![("node", machine.join(", ")), ("mode", modes(mode))];
+    let mut facts = vec![
+        ("node", machine.join(", ")),
+        ("mode", modes(mode, report.is_chosen)),
+    ];
     if !mode.leftovers.is_empty() {
         let names: Vec<_> = mode.leftovers.iter().map(|mode| mode.name()).collect();
         let text = format!("of the {} mode", names.join(" and the "));
@@ -253,8 +256,8 @@ pub(super) fn later(added: &[Item]) -> Option<String> {
     (!names.is_empty()).then(|| format!("from the API server, later: {}", names.join(", ")))
 }
 
-/// Returns the configured, reported and observed mode; equal ones are joined.
-fn modes(mode: &ModeHead) -> String {
+/// Returns the configured, reported and observed mode; equal ones are joined. Chosen checks do not read all of them.
+fn modes(mode: &ModeHead, is_chosen: bool) -> String {
     // `None` is unknown; `Some(None)` means no rules.
     let mut sources = vec![
         ("configured".to_owned(), mode.configured.map(Some)),
@@ -272,6 +275,9 @@ fn modes(mode: &ModeHead) -> String {
             };
             sources.push((source, held));
         }
+    }
+    if is_chosen && sources.iter().any(|(_, mode)| mode.is_some()) {
+        sources.retain(|(_, mode)| mode.is_some());
     }
     let mut by_mode: BTreeMap<Option<Option<Mode>>, Vec<&str>> = BTreeMap::new();
     for (source, mode) in &sources {

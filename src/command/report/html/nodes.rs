@@ -46,14 +46,24 @@ impl NodeRow {
     }
 }
 
+impl NodeRow {
+    /// Returns the sort key of nodes: the worst has the highest.
+    pub(crate) fn rank(&self) -> (Option<Severity>, usize) {
+        let failing = self.failing.as_ref().map_or(0, |(names, _)| names.len());
+        (self.worst.as_ref().map(|(severity, ..)| *severity), failing)
+    }
+}
+
 /// Several nodes, for a ticket.
 #[derive(Debug)]
 pub(crate) struct NodesPage {
+    /// The times and the mode, as the first line of other pages.
+    pub origin: String,
     /// The source: `bundle cluster.tar.gz`, `all nodes of the cluster`.
     pub source: String,
     /// Whether names and addresses were replaced in the bundle.
     pub redacted: bool,
-    /// The nodes by name, or why one was not read.
+    /// The nodes, the worst first, or why one was not read.
     pub nodes: Vec<(String, Result<NodeRow, String>)>,
     /// Why more nodes are missing, if so.
     pub incomplete: Option<String>,
@@ -97,7 +107,10 @@ impl NodesPage {
         };
         document(
             &top,
-            |markup| markup.leaf("p", &[("class", "verdict")], &text),
+            |markup| {
+                markup.leaf("p", &[("class", "note")], &self.origin);
+                markup.leaf("p", &[("class", "verdict")], &text);
+            },
             [
                 self.nodes(),
                 self.services(),

@@ -8,8 +8,10 @@ use crate::render::markup::Markup;
 use kpx_judge::check;
 use kpx_node::words::number_of;
 
-/// Adds the verdict on the Services, the worst finding, and the next command.
-pub(super) fn lead(markup: &mut Markup, doctor: &DoctorReport) {
+/// Adds the origin, the verdict on the Services, the worst finding, and the next command.
+pub(super) fn lead(markup: &mut Markup, page: &NodePage) {
+    let doctor = &page.doctor;
+    markup.leaf("p", &[("class", "note")], &page.origin);
     if let Some(services) = doctor.services() {
         markup.leaf("p", &[("class", "verdict")], &services);
     }
@@ -22,7 +24,9 @@ pub(super) fn lead(markup: &mut Markup, doctor: &DoctorReport) {
 
 /// Adds the worst finding.
 fn worst(markup: &mut Markup, doctor: &DoctorReport) {
-    let Some(worst) = doctor.findings.first() else {
+    let first = doctor.in_blocks().next();
+    let first = first.and_then(|block| block.groups().first()?.first().copied());
+    let Some(worst) = first else {
         return match doctor.summary.unknown {
             0 => markup.leaf("p", &[], "No check found a problem."),
             unknown => said(

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::render::Page;
+use crate::view::matrix::End;
 use crate::view::programmed::Programmed;
 use crate::view::services::Row;
-use kpx_judge::verdict::{Client, Fate, Kind, client_names};
+use kpx_judge::verdict::{Client, Fate, Kind, Standing, client_names};
 use kpx_node::owner::Role;
-use kpx_node::words::listed;
 
 /// The columns of the table, each with its rank.
 pub(super) const COLUMNS: [(&str, u8); 10] = [
@@ -95,6 +95,12 @@ fn verdict(row: &Row) -> (String, String) {
         return (fate.to_string(), String::new());
     }
     let worst = Fate::of_all(failing.iter().map(|connection| connection.fate));
+    let is_restricted = row.surveyed.standing() == Standing::Restricted;
+    let word = if is_restricted {
+        End::ByDesign
+    } else {
+        End::Fate(worst)
+    };
     let clients: Vec<Client> = failing.iter().map(|connection| connection.client).collect();
     let addresses: BTreeSet<_> = failing
         .iter()
@@ -107,11 +113,14 @@ fn verdict(row: &Row) -> (String, String) {
         .collect();
     let at = if addresses.len() < all.len() {
         let names: Vec<&str> = addresses.into_iter().collect();
-        format!(" at {}", listed(&names))
+        format!(" at {}", names.join(" and "))
     } else {
         String::new()
     };
-    (worst.to_string(), format!("{}{at}", client_names(&clients)))
+    (
+        word.name().to_owned(),
+        format!("{}{at}", client_names(&clients)),
+    )
 }
 
 /// Returns the name of an address in words, which break where lines end.

@@ -59,7 +59,10 @@ fn caption(report: &TraceReport) -> Caption {
     let notes = simulated(report).into_iter().chain(report.notes());
     Caption {
         title: title(report),
-        heads: heads(report),
+        heads: heads(report)
+            .into_iter()
+            .map(|(fate, text)| (fate.into(), text))
+            .collect(),
         feet: notes.map(|note| Foot::Text("note", note)).collect(),
     }
 }

@@ -11,6 +11,7 @@ use crate::render::Page;
 use crate::report::fate::headline;
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell};
+use crate::view::matrix::End;
 use kpx_judge::check::Fix;
 use kpx_judge::verdict::Fate;
 use kpx_judge::why::{Broken, Degree};
@@ -26,8 +27,8 @@ pub(crate) struct WhyOfNodes {
     found: BTreeMap<Told, (Vec<Option<Fix>>, Nodes)>,
 }
 
-/// The fate of the connections, and the sentences of an answer.
-type Told = (Reverse<Fate>, Vec<String>);
+/// The fate of the connections, whether that is by design, and the sentences of an answer.
+type Told = (Reverse<Fate>, bool, Vec<String>);
 
 /// An answer, and the nodes that give it.
 #[derive(Debug, Serialize)]
@@ -37,6 +38,9 @@ pub(crate) struct Answered {
     pub nodes: Nodes,
     /// The fate of the connections.
     pub fate: Fate,
+    /// Whether the Service's own settings keep out the clients whose connections fail.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_design: bool,
     /// The answer in one sentence, without a full stop.
     pub sentence: String,
     /// The fix of the first cause.
@@ -58,9 +62,19 @@ pub(crate) struct Also {
     pub fix: Option<Fix>,
 }
 
+impl Answered {
+    const fn end(&self) -> End {
+        if self.by_design {
+            End::ByDesign
+        } else {
+            End::Fate(self.fate)
+        }
+    }
+}
+
 impl Together for WhyOfNodes {
     type Of = WhyReport;
-    type Part = (Fate, Vec<(String, Option<Fix>)>);
+    type Part = (Fate, bool, Vec<(String, Option<Fix>)>);
 
     fn part(report: WhyReport) -> Self::Part {
         let answer = report.answer;
@@ -76,12 +90,13 @@ impl Together for WhyOfNodes {
         let further = answer.further().iter().filter(is_cause);
         let also = further.map(|cause| (of_several(&cause.sentence), cause.fix.clone()));
         let first = (of_several(&answer.sentence), answer.fix.clone());
-        (answer.fate, [first].into_iter().chain(also).collect())
+        let causes = [first].into_iter().chain(also).collect();
+        (answer.fate, report.by_design, causes)
     }
 
-    fn add(&mut self, node: &Arc<str>, (fate, causes): Self::Part) {
+    fn add(&mut self, node: &Arc<str>, (fate, by_design, causes): Self::Part) {
         let (sentences, fixes): (Vec<String>, Vec<Option<Fix>>) = causes.into_iter().unzip();
-        let found = self.found.entry((Reverse(fate), sentences));
+        let found = self.found.entry((Reverse(fate), by_design, sentences));
         let (first, nodes) = found.or_insert_with(|| (fixes.clone(), Nodes::default()));
         for (first, fix) in first.iter_mut().zip(fixes) {
             if let (Some(first), Some(fix)) = (first, fix)
@@ -96,43 +111,45 @@ impl Together for WhyOfNodes {
 
     fn settle(&mut self) {
         let found = std::mem::take(&mut self.found).into_iter();
-        let answers = found.filter_map(|((Reverse(fate), sentences), (mut fixes, nodes))| {
-            if nodes.len() > 1 {
-                fixes.iter_mut().flatten().for_each(Fix::of_several);
-            }
-            let mut causes = sentences.into_iter().zip(fixes);
-            let (sentence, fix) = causes.next()?;
-            Some(Answered {
-                nodes,
-                fate,
-                sentence,
-                fix,
-                also: causes
-                    .map(|(sentence, fix)| Also { sentence, fix })
-                    .collect(),
-            })
-        });
+        let answers = found.filter_map(
+            |((Reverse(fate), by_design, sentences), (mut fixes, nodes))| {
+                if nodes.len() > 1 {
+                    fixes.iter_mut().flatten().for_each(Fix::of_several);
+                }
+                let mut causes = sentences.into_iter().zip(fixes);
+                let (sentence, fix) = causes.next()?;
+                Some(Answered {
+                    nodes,
+                    fate,
+                    by_design,
+                    sentence,
+                    fix,
+                    also: causes
+                        .map(|(sentence, fix)| Also { sentence, fix })
+                        .collect(),
+                })
+            },
+        );
         self.answers = answers.collect();
         self.answers
             .sort_by_key(|answer| (Reverse(answer.fate), answer.nodes.len()));
     }
 
     fn states(&self) -> Vec<(usize, &'static str)> {
-        let count = |fate: Fate| {
-            let answers = self.answers.iter().filter(|answer| answer.fate == fate);
+        let count = |end: End| {
+            let answers = self.answers.iter().filter(|answer| answer.end() == end);
             answers.map(|answer| answer.nodes.len()).sum()
         };
-        let mut states = Fate::ALL;
-        states.reverse();
-        let counted = states.map(|fate| (count(fate), fate.name()));
-        counted.into()
+        let fates = Fate::ALL.into_iter().rev().map(End::Fate);
+        let ends = fates.chain([End::ByDesign]);
+        ends.map(|end| (count(end), end.name())).collect()
     }
 
     fn page(&self, read: usize, page: &mut Page) {
         for answer in &self.answers {
             page.line("");
             let nodes = cell(&answer.nodes, read, page);
-            let fate = headline(page, answer.fate);
+            let fate = headline(page, answer.end());
             page.line(&format!("{fate} on {nodes}"));
             page.para("  ", &answer.sentence);
             show_fix(answer.fix.as_ref(), page);

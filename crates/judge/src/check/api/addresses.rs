@@ -383,7 +383,7 @@ fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
     let shared = shared_keys(facts.node.nodes()?, internal).into_iter();
     let findings = shared.map(|(addr, names)| {
         let message = format!(
-            "nodes {} have the same InternalIP: packets to any of them, and to its pods, reach one of them",
+            "nodes {} have the same InternalIP: packets to it, and to pods of these nodes, reach only one of them",
             listed(&names)
         );
         let evidence = names

@@ -7,8 +7,8 @@ use super::conntrack::FLOWS;
 use super::core::{Collector, FAMILIES, IDLE, MODE, VERSION};
 use super::drift::DRIFT;
 use super::{
-    Because, Check, Example, Facts, Finding, Proof, Prose, ServiceRef, Severity, Subject, Text,
-    Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, Prose, ServiceRef, Severity, Subject,
+    Text, Verdict, When,
 };
 pub(super) use known::{BUGS, HOST_SERVICES, LOST_UPDATE, NODE_PORTS};
 use kpx_node::backend::Mode;
@@ -78,6 +78,9 @@ pub(super) const CHECKS: &[Check] = &[Check {
 /// The arguments of kpx that show which known bugs the node has.
 pub(super) const SHOWS: [&str; 3] = ["doctor", "--only", "KB01"];
 
+/// Bugs that a Service does not meet with externalTrafficPolicy Cluster.
+const OF_LOCAL_POLICY: [&str; 2] = ["ipvs-local-external-ip", "nftables-local-load-balancer"];
+
 /// A known bug of some versions of kube-proxy.
 #[derive(Debug)]
 pub(super) struct Bug {
@@ -135,13 +138,27 @@ impl Bug {
         )))
     }
 
-    /// Returns the fix for kube-proxy `version`.
-    fn fix(&self, version: Version) -> Prose {
+    /// Returns the fix for kube-proxy `version`, with the command of the workaround if it changes one of `services`.
+    fn fix(&self, version: Version, services: &[ServiceRef]) -> Fix {
         let upgrade = match self.fixed_after(version) {
             Some(fixed) => format!("Upgrade kube-proxy to {fixed} or newer. Workaround: "),
             None => "No known version fixes it. ".to_owned(),
         };
-        Prose::from(upgrade).then(self.workaround)
+        let text = Prose::from(upgrade).then(self.workaround);
+        match services
+            .first()
+            .filter(|_| OF_LOCAL_POLICY.contains(&self.key))
+        {
+            None => Fix::said(text),
+            Some(ServiceRef {
+                namespace, name, ..
+            }) => Fix::kubectl(
+                text,
+                format!(
+                    "kubectl -n {namespace} patch service {name} -p '{{\"spec\":{{\"externalTrafficPolicy\":\"Cluster\"}}}}'"
+                ),
+            ),
+        }
     }
 }
 
@@ -159,12 +176,12 @@ fn known_bugs(facts: &Facts<'_>) -> Verdict {
         let message = format!("known bug of kube-proxy {}: {}", found.version, bug.what);
         findings.push(
             Finding::new(bug.severity, Subject::bug(bug.key), message)
+                .fix(bug.fix(found.version, &shown.services))
                 .services(shown.services)
                 .through(shown.within)
                 .evidence(shown.proofs)
                 .evidence([version])
-                .evidence(bug.thread())
-                .fix(bug.fix(found.version)),
+                .evidence(bug.thread()),
         );
     }
     findings.verdict()

@@ -72,6 +72,9 @@ enum Part {
     Command(Advice),
 }
 
+/// The program on a node: one that runs as a plugin of kubectl elsewhere rarely does there.
+const ON_NODE: &str = "kpx";
+
 /// How commands reach a node and its cluster from the machine of the reader.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Reach {
@@ -214,7 +217,7 @@ impl Fix {
 
     /// Returns whether its command opens an editor.
     pub fn edits(&self) -> bool {
-        matches!(self.advice, Some(Advice::Edit { .. }))
+        self.advice.as_ref().is_some_and(Advice::edits)
     }
 
     /// Returns the word before its command: `fix`, or `look` if the command changes nothing.
@@ -311,6 +314,18 @@ impl Advice {
         words.any(|word| matches!(word, "--to" | "--release" | "--wait"))
     }
 
+    /// Returns whether it opens an editor.
+    pub fn edits(&self) -> bool {
+        match self {
+            Self::Edit { .. } => true,
+            Self::Anywhere(line) => {
+                let mut words = line.text.split(' ');
+                words.next() == Some("kubectl") && words.any(|word| word == "edit")
+            }
+            Self::Kpx(_) | Self::OnNode(_) => false,
+        }
+    }
+
     /// Returns whether it can run as it is: no word stands for a value.
     pub fn is_complete(&self) -> bool {
         match self {
@@ -382,7 +397,11 @@ impl Reach {
                     Runs::Again => &self.options,
                     Runs::OnNode | Runs::Alone => "",
                 };
-                let given = [self.program, options];
+                let program = match self.machine(advice) {
+                    Some(_) => ON_NODE,
+                    None => self.program,
+                };
+                let given = [program, options];
                 let given = given.into_iter().filter(|word| !word.is_empty());
                 let given = given.map(str::to_owned);
                 given
@@ -425,7 +444,7 @@ impl Reach {
         };
         let is_given = self.options.contains("--kubeconfig");
         Advice::OnNode(match self.reader {
-            _ if self.is_recorded => format!("sudo {program} snapshot").into(),
+            _ if self.is_recorded => format!("{ON_NODE} snapshot").into(),
             // It lists what cannot be read.
             Reader::Root => return Advice::kpx(["snapshot", "-v"]),
             Reader::WithKubeconfig if !is_given => {

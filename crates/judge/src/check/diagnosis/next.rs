@@ -31,7 +31,8 @@ pub(super) fn next(
     let failing = services.and_then(|tally| tally.failing.first());
     let explains = failing.map(|failure| (why(&failure.service), None));
     let is_error = |diagnosed: &Diagnosed| diagnosed.severity == Severity::Error;
-    let is_worth = explains.is_none() || findings.iter().any(is_error);
+    let has_error = findings.iter().any(is_error);
+    let is_worth = explains.is_none() || has_error;
     let worst = Worst {
         findings,
         blocks,
@@ -48,11 +49,11 @@ pub(super) fn next(
     if are_notes && explains.is_none() && unknown > 0 {
         return Next::Read;
     }
-    let open = open.filter(|_| !findings.iter().any(is_error));
+    let open = open.filter(|_| !has_error);
     let found = worst
         .repair()
         .filter(|_| is_worth && (!are_notes || open.is_none()));
-    let lesser = || worst.lesser_repair().filter(|_| is_worth);
+    let lesser = || worst.lesser_repair().filter(|_| is_worth && !has_error);
     let found = found
         .or_else(|| worst.decided().filter(|_| is_worth))
         .or(explains)
@@ -128,8 +129,17 @@ impl<'d> Worst<'d> {
         let mut firsts = self.firsts().filter(|of| of.severity == Severity::Error);
         firsts.find_map(|of| {
             let fix = of.finding.fix.as_ref().filter(|fix| fix.is_to_decide)?;
-            Some((self.repairs(fix.advice.as_ref()?)?, there(of)))
+            Some(self.with_text(self.repairs(fix.advice.as_ref()?)?, of))
         })
+    }
+
+    /// Returns `advice`, the fix of a finding; in place of an editor, the command that says what to change for a Service that fails.
+    fn with_text(&self, advice: Advice, of: &Diagnosed) -> Step {
+        let service = of.finding.services.first();
+        match service.filter(|_| self.question == Question::Now && advice.edits()) {
+            Some(service) => (Advice::kpx(["why".to_owned(), service.to_string()]), None),
+            None => (advice, there(of)),
+        }
     }
 
     /// Returns the command with which the fix of the first error begins, if it only looks.
@@ -157,7 +167,7 @@ impl<'d> Worst<'d> {
         let whole = block.advice.as_ref();
         let found = whole.and_then(|advice| self.repairs(advice));
         let found = found.or_else(|| self.repair_in_text(first))?;
-        Some((found, there(first)))
+        Some(self.with_text(found, first))
     }
 
     /// Returns the first command in the text of the fix, unless a person has to decide about it.

@@ -2,8 +2,9 @@
 
 use super::{Change, ChangeKind, Object, Severity};
 
-/// Returns the severity and message of a finding of check `id` with these changes.
-pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
+/// Returns the severity and message of a finding of check `id` with these changes; `is_gone` if they are of a Service port that does
+/// not exist.
+pub(super) fn words(id: &str, changes: &[Change], is_gone: bool) -> (Severity, &'static str) {
     use Severity::{Error, Info, Warning};
     let is = |kind| changes.iter().all(|change| change.kind() == kind);
     let missing = is(ChangeKind::Missing);
@@ -15,10 +16,11 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
     match id {
         "IR01" if missing => (Error, "the jump to kube-proxy's chain is missing"),
         "IR01" => (Error, "the jump to kube-proxy's chain is wrong"),
-        "IR03" if extra => (
+        "IR03" if extra && is_gone => (
             Error,
             "rules exist for a Service port that no longer exists",
         ),
+        "IR03" if extra => (Error, "the chains of this Service port have extra rules"),
         "IR03" if missing => (Error, "rules for this Service port are missing"),
         "IR03" => (Error, "the rules for this Service port are wrong"),
         "IR04" if missing => (
@@ -117,10 +119,11 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
         "NF01" if missing => (Error, "a common part of kube-proxy's table is missing"),
         "NF01" => (Error, "a common part of kube-proxy's table is wrong"),
         "NF02" if missing => (Error, "no map element or rule leads to this Service port"),
-        "NF02" if extra => (
+        "NF02" if extra && is_gone => (
             Error,
             "the table has entries for a Service port that no longer exists",
         ),
+        "NF02" if extra => (Error, "the table has extra entries for this Service port"),
         "NF02" => (Error, "the table's entries for this Service port are wrong"),
         "NF03" if extra => (
             Warning,

@@ -272,7 +272,7 @@ fn conflict(facts: &Facts<'_>) -> Verdict {
         let services: Vec<_> = services_with(facts, ip).collect();
         seen.extend(services.iter().map(|service| service_proof(service)));
         let message = if link.is_some() {
-            own_address(facts)
+            own_address(facts, &services)
         } else {
             "the address of a node is on kube-ipvs0: packets for that node never leave this one"
                 .to_owned()
@@ -292,7 +292,7 @@ fn conflict(facts: &Facts<'_>) -> Verdict {
 }
 
 /// Returns the effect of a Service with the node's own address in this release.
-fn own_address(facts: &Facts<'_>) -> String {
+fn own_address(facts: &Facts<'_>, services: &[&Service]) -> String {
     let mut effects = vec!["other nodes cannot reach this one at it"];
     if bugs::has(facts, bugs::NODE_PORTS) {
         effects.push("this release serves no NodePorts at it");
@@ -300,10 +300,13 @@ fn own_address(facts: &Facts<'_>) -> String {
     if bugs::has(facts, bugs::HOST_SERVICES) {
         effects.push("this release rejects connections to the node's own ports at it, such as ssh and the kubelet's");
     }
-    format!(
-        "a Service has this node's own address, which ipvs mode puts on kube-ipvs0 of every node: {}",
-        effects.join(", and ")
-    )
+    let what = match services {
+        [] => "this node's own address is on kube-ipvs0",
+        _ => {
+            "a Service has this node's own address, which ipvs mode puts on kube-ipvs0 of every node"
+        }
+    };
+    format!("{what}: {}", effects.join(", and "))
 }
 
 /// Returns how to remove the address `ip` of a node from `services`.

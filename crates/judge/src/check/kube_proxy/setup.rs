@@ -113,7 +113,7 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("ip link show kube-dummy-if"),
         ],
         fix: Text::plain(
-            "Choose one. To keep the network plugin's: delete the DaemonSet kube-proxy and clean up its rules on \
+            "To keep the service proxy of the network plugin: delete the DaemonSet kube-proxy and clean up its rules on \
              each node.",
         ),
         incidents: &[

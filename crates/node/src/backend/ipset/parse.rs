@@ -14,6 +14,10 @@ pub fn parse(text: &str) -> Result<Sets<'_>, Gap> {
             continue;
         }
         let (verb, rest) = word(line);
+        if verb == "Name:" {
+            let why = "it is the output of `ipset list`: write that of `ipset save`";
+            return Err(Gap::Failed(Item::Ipset, why.to_owned()));
+        }
         let (name, rest) = word(rest);
         let (first, options) = word(rest);
         if first.is_empty() {
