@@ -300,10 +300,10 @@ fn help_line(state: &State) -> String {
     match (&state.nodes, &state.shown) {
         (Some(_), _) => {
             let filter = state.node_filter.key();
-            let back = if !state.table.lines.is_empty() {
-                "  Esc back"
-            } else {
+            let back = if state.table.lines.is_empty() {
                 ""
+            } else {
+                "  Esc back"
             };
             format!("Enter open  {filter}{back}  ? keys  q end")
         }
