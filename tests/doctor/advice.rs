@@ -47,7 +47,8 @@ async fn a_plugin_of_kubectl_advises_commands_of_the_plugin() {
     assert!(explained.contains(line), "{explained}");
 
     let ran = kpx_as("kubectl-kpx", &["--from", bundle, "doctor", "-o", "json"]).await;
-    assert_eq!(json(&ran.out)["next"], plan, "{ran}");
+    let next = "kpx reconcile --cleanup iptables --apply";
+    assert_eq!(json(&ran.out)["next"], next, "{ran}");
 }
 
 #[tokio::test]
