@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::ends::{EDGE, HEALTHY, LINKS, PODS, ROUTES, findings, json, says};
+use super::ends::{EDGE, HEALTHY, LINKS, PODS, ROUTES, findings, json, own_node, says};
 use super::incidents::{answer, copy, write};
 use super::links::{add_policy_rules, add_routes};
 use crate::support::kpx;
@@ -860,4 +860,34 @@ async fn a_qdisc_inside_a_pod_loses_its_replies() {
     let some = r#"{"kind":"netem","dev":"eth0","root":true,"options":{"loss-random":{"loss":0.3,"correlation":0}}}"#;
     let words = ["loses 30 % of what it sends on purpose"];
     says(&with(some), "demo/edge:http", "unknown", &words).await;
+}
+
+/// An empty `/etc/cni/net.d`: seen on a real cluster, where the kubelet says it in the Node's condition.
+#[tokio::test]
+async fn no_pod_starts_where_the_runtime_has_no_network_configuration() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "cluster/pods.json",
+        json(|pods| {
+            let mut all = pods["items"].as_array_mut().unwrap().iter_mut();
+            let pod = all.find(|pod| pod["metadata"]["name"] == "client-vfxvm");
+            let pod = pod.unwrap();
+            pod["metadata"]["labels"] = json!({"app": "nothing"});
+            pod["status"] = json!({"phase": "Pending", "containerStatuses": [{"name": "app", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": "ContainerCreating"}}}]});
+        }),
+    );
+    own_node(&dir, |node| {
+        node["status"]["conditions"] = json!([{"type": "Ready", "status": "False", "message": "container runtime network not ready: \
+            NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"}]);
+    });
+    let words =
+        ["no pod starts on node w1: Network plugin returns error: cni plugin not initialized"];
+    says(&dir, "demo/empty", "refused", &words).await;
+    let all = findings(&dir).await;
+    let is_told = |(id, severity, message): &(String, String, String)| {
+        id == "AP01" && severity == "error" && message.contains("starts on node w1")
+    };
+    assert!(all.iter().any(is_told), "{all:#?}");
 }

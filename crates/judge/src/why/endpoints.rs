@@ -164,9 +164,8 @@ impl Waits {
         let why = pod.unready()?;
         let name = pod.spec.node_name.as_deref();
         let own = nodes.iter().find(|node| Some(&*node.metadata.name) == name);
-        let is_starting = matches!(why, Unready::Container { restarts: 0, .. });
         let unnetworked = own
-            .filter(|_| is_starting)
+            .filter(|_| pod.is_starting())
             .and_then(|node| Some((node.metadata.name.clone(), node.unnetworked()?)));
         let network = unnetworked
             .as_ref()

@@ -5,7 +5,7 @@ use super::cause::{At, Cause, PROXY_NAME, is_address};
 use super::endpoints::{ButFor, Lack, Waits};
 use crate::check::{
     Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
-    route_fix, rule_fix, way_there_fix,
+    route_fix, rule_fix, unnetworked_fix, way_there_fix,
 };
 use crate::verdict::Client;
 use kpx_node::net::Proto;
@@ -499,13 +499,7 @@ fn start_fix(pods: &[Waits], namespace: &str) -> Fix {
             .map_or(waits.pod.clone(), |(_, name)| name.to_owned())
     };
     if let Some(node) = pods.iter().find_map(|pod| pod.offline.as_ref()) {
-        return Fix::kubectl(
-            format!(
-                "Restart the network plugin's pod on node {node}: it writes the configuration in /etc/cni/net.d. If it is not there, install \
-                 the plugin again."
-            ),
-            format!("kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
-        );
+        return unnetworked_fix(node);
     }
     match (crashed, pods.first()) {
         (Some((of, container)), _) => Fix::kubectl(

@@ -103,6 +103,11 @@ impl Node {
 }
 
 impl Pod {
+    /// Returns whether a container of it waits for its first start.
+    pub fn is_starting(&self) -> bool {
+        matches!(self.unready(), Some(Unready::Container { restarts: 0, .. }))
+    }
+
     /// Returns whether the kubelet could not pull the image of a container.
     pub fn is_unpulled(&self) -> bool {
         let mut all = self.status.container_statuses.iter();

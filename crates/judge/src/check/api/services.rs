@@ -9,7 +9,7 @@ use crate::check::core::{
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
-    Writer,
+    Writer, unnetworked_fix,
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{
@@ -195,7 +195,7 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         }
         let seen = format!("none of {} endpoints is ready", all.len());
         let pods = findings.read(facts.node.pods());
-        findings.push(unready(service, &seen, pods));
+        findings.push(unready(facts, service, &seen, pods));
     }
     let mut verdict = findings.verdict()?;
     // A Service whose pods do not run is less likely to be empty on purpose.
@@ -292,13 +292,28 @@ fn labelled_slices(service: &Service, slices: &[&&EndpointSlice], label: &str) -
 }
 
 /// Returns the finding of `service` without a ready endpoint, with the reason why its pods among `pods` are not ready.
-fn unready(service: &Service, seen: &str, pods: Option<&Vec<Pod>>) -> Finding {
+fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<Pod>>) -> Finding {
     let message = "the Service has no ready endpoint";
-    let selected = pods
-        .into_iter()
-        .flatten()
-        .filter(|pod| service.selects(pod));
-    let reasons = selected.filter_map(|pod| {
+    let pods = pods.into_iter().flatten();
+    let selected: Vec<&Pod> = pods.filter(|pod| service.selects(pod)).collect();
+    let mut nodes = facts.node.nodes().into_iter().flatten();
+    let unnetworked = nodes.find_map(|node| {
+        let is_there = |pod: &&Pod| pod.spec.node_name.as_ref() == Some(&node.metadata.name);
+        let said = node.unnetworked()?;
+        let is_starting = selected
+            .iter()
+            .copied()
+            .filter(is_there)
+            .any(Pod::is_starting);
+        is_starting.then_some((&node.metadata.name, said))
+    });
+    if let Some((node, said)) = unnetworked {
+        let message = format!("no pod of the Service starts on node {node}: {said}");
+        return Finding::new(Severity::Error, service, message)
+            .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
+            .fix(unnetworked_fix(node));
+    }
+    let reasons = selected.into_iter().filter_map(|pod| {
         let (meta, why) = (&pod.metadata, pod.unready()?);
         let text = format!("pod {}/{}: {why}", meta.namespace, meta.name);
         Some(Proof::Note(text))
@@ -337,14 +352,14 @@ fn none_listed(
     let matching = all;
     if are_slices && matching.ready.is_empty() {
         let seen = "no pod that matches the selector has an address";
-        return Ok(unready(service, seen, pods));
+        return Ok(unready(facts, service, seen, pods));
     }
     if matching.is_empty() {
         let seen = match pods {
             Some(_) => "no EndpointSlice exists, and no pod of this node matches the selector",
             None => "no EndpointSlice exists, and the pods were not read",
         };
-        return Ok(unready(service, seen, pods));
+        return Ok(unready(facts, service, seen, pods));
     }
     let ready = !matching.ready.is_empty();
     let names = listed(&matching.shown());

@@ -63,6 +63,17 @@ pub fn home_fix(home: &Home) -> Fix {
     Fix::on_node(text, "ls /etc/cni/net.d; cat /etc/cni/net.d/*")
 }
 
+/// Returns the fix of `node`, whose container runtime has no network configuration.
+pub fn unnetworked_fix(node: &str) -> Fix {
+    Fix::kubectl(
+        format!(
+            "Restart the network plugin's pod on node {node}: it writes the configuration in /etc/cni/net.d. If it is not there, install \
+             the plugin again."
+        ),
+        format!("kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
+    )
+}
+
 /// Returns the fix of clients on the node for which no route leads to the Service address `to`.
 pub fn no_route_fix(to: IpAddr) -> Fix {
     Fix::on_node(
