@@ -3,6 +3,7 @@
 mod fate;
 mod parts;
 mod text;
+mod tunnel;
 
 use std::net::{IpAddr, SocketAddr};
 

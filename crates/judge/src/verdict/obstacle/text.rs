@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use super::tunnel::off_tunnel;
 use super::{
-    DEFAULT_TTL, FilterReason, Obstacle, SameNetworkAs, SilentMachine, TunnelState, WayThere,
-    Wayless, Which, WrongMac, accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
+    DEFAULT_TTL, FilterReason, Obstacle, SameNetworkAs, SilentMachine, WayThere, Wayless, Which,
+    WrongMac, accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
 };
 use crate::trace::mismatch::listed;
 use crate::verdict::local_ports::{MASQUERADED_PORTS, PORT_RANGE, RESERVED_PORTS};
@@ -368,68 +369,13 @@ impl fmt::Display for Obstacle {
             ),
             Self::OffTunnel {
                 link,
-                state: TunnelState::OtherNetwork { own, announced, .. },
-                node,
-                ..
-            } => write!(
-                f,
-                "{link} has VNI {own}, but node {node} has VNI {announced}: each discards what the other sends through the tunnel"
-            ),
-            Self::OffTunnel {
-                link,
-                state: TunnelState::OtherPort { own, other },
-                node,
-                ..
-            } => write!(
-                f,
-                "{link} receives at UDP port {own}, but node {node} sends to port {other}: each drops what the other sends through the \
-                 tunnel"
-            ),
-            Self::OffTunnel {
-                link,
                 state,
                 node,
                 to,
                 way,
                 error,
                 ..
-            } => {
-                match state {
-                    TunnelState::Missing => write!(f, "the tunnel's link {link} does not exist"),
-                    TunnelState::Down { held_by: None } => {
-                        write!(f, "the tunnel's link {link} is down")
-                    }
-                    TunnelState::Down {
-                        held_by: Some(other),
-                    } => write!(
-                        f,
-                        "the tunnel's link {link} is down, as {other} has its UDP port"
-                    ),
-                    TunnelState::OtherBackend { own, other } => write!(
-                        f,
-                        "flannel has backend {own} on this node, but {other} on node {node}"
-                    ),
-                    TunnelState::NoRoute => write!(f, "no route leads to {to} by tunnel {link}"),
-                    TunnelState::NoRouteOfVpn => write!(
-                        f,
-                        "no route leads to {to} by {link}, the VPN to which flannel leaves such packets (backend extension)"
-                    ),
-                    TunnelState::NoGateway(by) => write!(
-                        f,
-                        "no route leads to {to} by {by}, the address of its node, as flannel sets it (host-gw)"
-                    ),
-                    TunnelState::OtherNetwork { .. } => write!(f, "{link} has another VNI"),
-                    TunnelState::OtherPort { .. } => write!(f, "{link} has another UDP port"),
-                }?;
-                write!(
-                    f,
-                    ", so packets to pods of node {node} leave by {way}, where nothing knows them"
-                )?;
-                match error {
-                    Some(error) => write!(f, "; the network plugin's pod ends with: {error}"),
-                    None => Ok(()),
-                }
-            }
+            } => f.write_str(&off_tunnel(link, state, (node, *to), way, error.as_deref())),
             Self::OtherMac {
                 address,
                 link,
