@@ -452,12 +452,7 @@ impl Tally {
             } else {
                 String::new()
             };
-            let reason = self.reason.as_ref().map(|reason| {
-                // It is said once that it is unknown.
-                let last = reason.rsplit_once(" unknown: ");
-                last.map_or(reason.as_str(), |(_, last)| last)
-            });
-            let why = match (self.unknown.as_slice(), reason) {
+            let why = match (self.unknown.as_slice(), &self.reason) {
                 (_, None) => String::new(),
                 ([service], Some(reason)) => format!(" ({service}: {reason})"),
                 (_, Some(reason)) => format!(": {reason}"),
