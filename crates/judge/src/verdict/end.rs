@@ -702,7 +702,7 @@ impl Judge<'_> {
 
     /// Returns the fault of a packet for an address of the node, as that of `NodeLocal` DNS, if a routing policy rule before the table local
     /// leads it out.
-    fn past_local(&self, outcome: &Outcome, address: IpAddr) -> Option<Fault> {
+    pub(super) fn past_local(&self, outcome: &Outcome, address: IpAddr) -> Option<Fault> {
         let holder = self.places.own(address)?;
         let device = outcome.leaves_by()?;
         let (route, first) = self.leading(address, (device, outcome.gateway))?;

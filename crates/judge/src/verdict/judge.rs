@@ -434,8 +434,8 @@ impl<'n> Judge<'n> {
     /// Returns whether `outcome` ends at this node itself.
     pub(super) fn ends_here(&self, outcome: &Outcome) -> bool {
         // A routing policy rule before the table local leads packets to the node's own address out again.
-        let is_own =
-            || self.places.own(outcome.destination.0).is_some() && outcome.leaves_by().is_none();
+        let to = outcome.destination.0;
+        let is_own = || self.places.own(to).is_some() && self.past_local(outcome, to).is_none();
         outcome.verdict == trace::Verdict::Local || is_own()
     }
 
