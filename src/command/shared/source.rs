@@ -116,8 +116,9 @@ impl Source {
 
     /// Returns whether pasted texts are read.
     pub(in crate::command) fn is_text(&self) -> bool {
-        let foreign = self.foreign.as_ref();
-        foreign.is_some_and(|foreign| foreign.what.starts_with("pasted text"))
+        self.foreign
+            .as_ref()
+            .is_some_and(|foreign| foreign.is_text())
     }
 
     /// Returns the source that reads another machine through `pod`.

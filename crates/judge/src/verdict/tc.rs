@@ -239,26 +239,21 @@ impl Judge<'_> {
         }
         let unsure = unsure.map(|why| Met::Unsure(Missing::Unmodelled(why)));
         let loss = tc.losses.get(link);
-        let share = match loss.filter(|_| passage.side == Side::Egress) {
-            None => return unsure,
-            Some(Loss::All) if passage.certain => {
-                return Some(Met::Dropped(Obstacle::Tc {
-                    link: link.to_owned(),
-                    filter: None,
-                    inside: None,
-                    reply: passage.reply,
-                }));
-            }
-            Some(Loss::All) => "all".to_owned(),
-            Some(Loss::Share(share)) => format!("{} %", (share * 1000.0).round() / 10.0),
-            Some(Loss::Some) => "some".to_owned(),
-        };
-        unsure.or_else(|| {
-            Some(Met::Unsure(Missing::Thinned {
+        match loss.filter(|_| passage.side == Side::Egress) {
+            None => unsure,
+            Some(Loss::All) if passage.certain => Some(Met::Dropped(Obstacle::Tc {
                 link: link.to_owned(),
-                share,
-            }))
-        })
+                filter: None,
+                inside: None,
+                reply: passage.reply,
+            })),
+            Some(loss) => unsure.or_else(|| {
+                Some(Met::Unsure(Missing::Thinned {
+                    link: link.to_owned(),
+                    share: loss.to_string(),
+                }))
+            }),
+        }
     }
 
     /// Returns the links that carry the packets of a tunnel to other nodes.

@@ -162,16 +162,10 @@ impl Waits {
         listens: &dyn Fn(IpAddr, u16) -> Option<bool>,
     ) -> Option<Self> {
         let why = pod.unready()?;
-        let name = pod.spec.node_name.as_deref();
-        let own = nodes.iter().find(|node| Some(&*node.metadata.name) == name);
-        let unnetworked = own
-            .filter(|_| pod.is_starting())
-            .and_then(|node| Some((node.metadata.name.clone(), node.unnetworked()?)));
-        let network = unnetworked
-            .as_ref()
-            .map_or_else(String::new, |(node, why)| {
-                format!("; no pod starts on node {node}: {why}")
-            });
+        let unnetworked = pod.unnetworked(nodes);
+        let network = unnetworked.map_or_else(String::new, |(node, why)| {
+            format!("; no pod starts on node {node}: {why}")
+        });
         let address = pod
             .status
             .pod_ip
@@ -191,7 +185,7 @@ impl Waits {
         Some(Self {
             pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
             reason: format!("{why}{silent}{network}"),
-            offline: unnetworked.map(|(node, _)| node),
+            offline: unnetworked.map(|(node, _)| node.to_owned()),
             crashed: match why {
                 Unready::Container { name, restarts, .. } if restarts > 0 => Some(name),
                 _ => None,

@@ -91,7 +91,7 @@ pub const NOT_PULLED: &[&str] = &["ErrImagePull", "ImagePullBackOff", "RegistryU
 
 impl Node {
     /// Returns what the kubelet says of the container runtime's network, if that is not ready, so that no pod starts.
-    pub fn unnetworked(&self) -> Option<&str> {
+    fn unnetworked(&self) -> Option<&str> {
         let mut conditions = self.status.conditions.iter();
         let ready = conditions.find(|condition| condition.kind == "Ready")?;
         // The kubelet puts the runtime's words into one line: `… reason:NetworkPluginNotReady message:…`.
@@ -103,9 +103,14 @@ impl Node {
 }
 
 impl Pod {
-    /// Returns whether a container of it waits for its first start.
-    pub fn is_starting(&self) -> bool {
-        matches!(self.unready(), Some(Unready::Container { restarts: 0, .. }))
+    /// Returns the name of its Node among `nodes`, and what the kubelet says there, if it does not start as the container runtime of that
+    /// Node has no network.
+    pub fn unnetworked<'n>(&self, nodes: &'n [Node]) -> Option<(&'n str, &'n str)> {
+        let own = self.spec.node_name.as_deref()?;
+        let node = nodes.iter().find(|node| node.metadata.name == own)?;
+        let said = node.unnetworked()?;
+        let is_starting = matches!(self.unready(), Some(Unready::Container { restarts: 0, .. }));
+        is_starting.then_some((&*node.metadata.name, said))
     }
 
     /// Returns whether the kubelet could not pull the image of a container.

@@ -115,6 +115,11 @@ impl Foreign {
         line
     }
 
+    /// Returns whether it begins with a pasted text.
+    pub fn is_text(&self) -> bool {
+        self.what.starts_with(PASTE)
+    }
+
     /// Adds the nodes of `other`: nodes of the same name, or of no name, become one.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {

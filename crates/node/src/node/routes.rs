@@ -272,7 +272,7 @@ impl PolicyRule {
 }
 
 /// Returns the beginning of the commands of `family`.
-const fn program(family: Family) -> &'static str {
+pub const fn program(family: Family) -> &'static str {
     match family {
         Family::V4 => "ip",
         Family::V6 => "ip -6",

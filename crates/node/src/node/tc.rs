@@ -81,6 +81,17 @@ pub enum Loss {
     Some,
 }
 
+impl fmt::Display for Loss {
+    /// Writes how many: `30 %`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Share(share) => write!(f, "{} %", (share * 1000.0).round() / 10.0),
+            Self::Some => f.write_str("some"),
+        }
+    }
+}
+
 /// The program of a filter.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FilterProgram {

@@ -263,19 +263,10 @@ fn open(unknown: &[UnknownServices], read: usize, page: &mut Page) {
         return;
     }
     title(page, "Services that are unknown");
-    let few = if page.style().verbose > 0 {
-        usize::MAX
-    } else {
-        1
-    };
     let rows = unknown.iter().map(|of| {
-        let named: Vec<&str> = of.services.iter().take(few).map(String::as_str).collect();
-        let rest = match of.services.len() - named.len() {
-            0 => String::new(),
-            rest => format!(" and {rest} more"),
-        };
+        let services = of.services.iter().map(String::as_str);
         vec![
-            format!("{}{rest}", named.join(", ")),
+            named(&services.collect::<Vec<_>>(), 1, page),
             cell(&of.nodes, read, page),
             of.reason.clone(),
         ]
@@ -300,22 +291,24 @@ fn table(findings: &[&Finding], read: usize, page: &mut Page) {
 
 /// Returns the objects and their problem.
 fn what(finding: &Finding, page: &Page) -> String {
-    let few = if page.style().verbose > 0 {
-        finding.subjects.len()
+    let subjects = finding.subjects.iter().map(|subject| &**subject);
+    let subjects = named(&subjects.collect::<Vec<_>>(), 2, page);
+    check::stated(&subjects, &finding.message)
+}
+
+/// Returns the first `few` of `names` and the number of the others; all of them on a long page.
+fn named(names: &[&str], few: usize, page: &Page) -> String {
+    let count = if page.style().verbose > 0 {
+        names.len()
     } else {
-        2
+        few
     };
-    let subjects: Vec<&str> = finding
-        .subjects
-        .iter()
-        .take(few)
-        .map(|subject| &**subject)
-        .collect();
-    let rest = match finding.subjects.len().saturating_sub(few) {
+    let (shown, others) = names.split_at(count.min(names.len()));
+    let rest = match others.len() {
         0 => String::new(),
         rest => format!(" and {rest} more"),
     };
-    check::stated(&format!("{}{rest}", subjects.join(", ")), &finding.message)
+    format!("{}{rest}", shown.join(", "))
 }
 
 fn unknown(unknown: &[Unknown], read: usize, page: &mut Page) {

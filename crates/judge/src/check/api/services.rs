@@ -296,18 +296,9 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
     let message = "the Service has no ready endpoint";
     let pods = pods.into_iter().flatten();
     let selected: Vec<&Pod> = pods.filter(|pod| service.selects(pod)).collect();
-    let mut nodes = facts.node.nodes().into_iter().flatten();
-    let unnetworked = nodes.find_map(|node| {
-        let is_there = |pod: &&Pod| pod.spec.node_name.as_ref() == Some(&node.metadata.name);
-        let said = node.unnetworked()?;
-        let is_starting = selected
-            .iter()
-            .copied()
-            .filter(is_there)
-            .any(Pod::is_starting);
-        is_starting.then_some((&node.metadata.name, said))
-    });
-    if let Some((node, said)) = unnetworked {
+    let nodes = facts.node.nodes().map_or(&[][..], Vec::as_slice);
+    let mut unnetworked = selected.iter().filter_map(|pod| pod.unnetworked(nodes));
+    if let Some((node, said)) = unnetworked.next() {
         let message = format!("no pod of the Service starts on node {node}: {said}");
         return Finding::new(Severity::Error, service, message)
             .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])

@@ -169,6 +169,12 @@ impl Fix {
         Self::new(text, Advice::OnNode(line.into()))
     }
 
+    /// Returns a fix that deletes `pod`, as `NAMESPACE/NAME`.
+    pub fn delete_pod(text: impl Into<Prose>, pod: &str) -> Self {
+        let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+        Self::kubectl(text, format!("kubectl -n {namespace} delete pod {name}"))
+    }
+
     /// Returns a fix with a command line for a shell that reaches the cluster.
     pub fn kubectl(text: impl Into<Prose>, line: impl Into<Line>) -> Self {
         Self::new(text, Advice::Anywhere(line.into()))

@@ -17,7 +17,7 @@ use kpx_node::backend::chain_owner::{docker_network, is_aws_branch};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
-use kpx_node::node::routes::Route;
+use kpx_node::node::routes::{Route, program};
 
 /// The range of cluster IPs in a command, where it is not known.
 const SERVICES: &str = "SERVICES";
@@ -369,8 +369,8 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             let command = match (past, gateway) {
                 (Some(past), _) => past.addition(),
                 (None, Some(gateway)) => {
-                    let family = if client.is_ipv6() { "-6 " } else { "" };
-                    format!("ip {family}route add {client} via {gateway} dev {wire}")
+                    let ip = program(Family::of(*client));
+                    format!("{ip} route add {client} via {gateway} dev {wire}")
                 }
                 (None, None) => route.removal(),
             };
@@ -389,10 +389,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         ),
         Obstacle::PastLocal { rule, .. } => Fix::on_node(
             "Let what made the rule give it a priority behind that of the table local. The rules:",
-            format!(
-                "ip {}rule",
-                if rule.family == Family::V6 { "-6 " } else { "" }
-            ),
+            format!("{} rule", program(rule.family)),
         ),
         Obstacle::HiddenRoute { route, .. }
             if let Some(network) = route.device.as_deref().and_then(docker_network) =>
@@ -528,14 +525,11 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         ),
         Obstacle::TwoPods {
             pods: [_, other], ..
-        } => {
-            let (namespace, name) = other.split_once('/').unwrap_or(("default", other));
-            Fix::kubectl(
-                "Delete one of the two pods: its successor gets an address of its own. The network plugin has assigned one address \
-                 twice; find out why, for example files that it lost or a range that two nodes share.",
-                format!("kubectl -n {namespace} delete pod {name}"),
-            )
-        }
+        } => Fix::delete_pod(
+            "Delete one of the two pods: its successor gets an address of its own. The network plugin has assigned one address \
+             twice; find out why, for example files that it lost or a range that two nodes share.",
+            other,
+        ),
         Obstacle::OffTunnel {
             link,
             state,
@@ -550,13 +544,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         ),
         Obstacle::NoPeer {
             agent: Some(agent), ..
-        } => {
-            let (namespace, name) = agent.split_once('/').unwrap_or(("kube-system", agent));
-            Fix::kubectl(
-                "Restart the network plugin's pod on this node: it writes the entries for the other nodes from their Nodes' annotations.",
-                format!("kubectl -n {namespace} delete pod {name}"),
-            )
-        }
+        } => Fix::delete_pod(
+            "Restart the network plugin's pod on this node: it writes the entries for the other nodes from their Nodes' annotations.",
+            agent,
+        ),
         Obstacle::NoPeer { link, address, .. } => Fix::on_node(
             format!(
                 "No network plugin that kpx knows made {link}. Remove the route by it, if another one leads to the pods, or let what made it \
@@ -567,13 +558,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         ),
         Obstacle::TunnelSource {
             agent: Some(agent), ..
-        } => {
-            let (namespace, name) = agent.split_once('/').unwrap_or(("kube-system", agent));
-            Fix::kubectl(
-                "Restart the network plugin's pod on this node: it makes the tunnel anew, with the address that the Node has now.",
-                format!("kubectl -n {namespace} delete pod {name}"),
-            )
-        }
+        } => Fix::delete_pod(
+            "Restart the network plugin's pod on this node: it makes the tunnel anew, with the address that the Node has now.",
+            agent,
+        ),
         Obstacle::OtherMac {
             address,
             link,
@@ -650,31 +638,22 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
              The command shows every machine that answers.",
             format!("arping -c 3 -I {link} {address}"),
         ),
-        Obstacle::KeptHere { pod, node, .. } => {
-            let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
-            Fix::kubectl(
-                format!(
-                    "Find out on node {node} which configuration in /etc/cni/net.d made the pod (the runtime uses the first file), remove the \
-                     ones that the network plugin did not write, and delete the pod: the next one gets an address of its node's range."
-                ),
-                format!("kubectl -n {namespace} delete pod {name}"),
-            )
-        }
-        Obstacle::DuplicateInside { pod, .. } => {
-            let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
-            Fix::kubectl(
-                "Delete the pod: its successor gets another address. Then find out why the network plugin assigned one that is in use.",
-                format!("kubectl -n {namespace} delete pod {name}"),
-            )
-        }
-        Obstacle::AddressGone { pod, .. } => {
-            let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
-            Fix::kubectl(
-                "Delete the pod: its successor gets an address. Find out what took it: a container with the right to change the pod's \
-                 network, or a program on the node.",
-                format!("kubectl -n {namespace} delete pod {name}"),
-            )
-        }
+        Obstacle::KeptHere { pod, node, .. } => Fix::delete_pod(
+            format!(
+                "Find out on node {node} which configuration in /etc/cni/net.d made the pod (the runtime uses the first file), remove the \
+                 ones that the network plugin did not write, and delete the pod: the next one gets an address of its node's range."
+            ),
+            pod,
+        ),
+        Obstacle::DuplicateInside { pod, .. } => Fix::delete_pod(
+            "Delete the pod: its successor gets another address. Then find out why the network plugin assigned one that is in use.",
+            pod,
+        ),
+        Obstacle::AddressGone { pod, .. } => Fix::delete_pod(
+            "Delete the pod: its successor gets an address. Find out what took it: a container with the right to change the pod's \
+             network, or a program on the node.",
+            pod,
+        ),
         Obstacle::NoLocalRoute {
             address,
             link,

@@ -79,11 +79,11 @@ pub(super) fn off_tunnel_fix(
         TunnelState::Missing
         | TunnelState::Down { held_by: None }
         | TunnelState::NoRoute
-        | TunnelState::NoGateway(_) => match pod {
-            Some((namespace, name)) => Fix::kubectl(
+        | TunnelState::NoGateway(_) => match agent {
+            Some(agent) => Fix::delete_pod(
                 "Restart the network plugin's pod on this node: it makes the link and the routes by it. Then find out what removed them: a \
                  network manager, or a restart of networking.",
-                format!("kubectl -n {namespace} delete pod {name}"),
+                agent,
             ),
             None => Fix::said(
                 "Restart the network plugin on this node (k3s and RKE2 have flannel in their own service): it makes the link and the routes \

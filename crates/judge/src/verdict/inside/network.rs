@@ -168,23 +168,19 @@ impl<'p> Inside<'p> {
     pub(super) fn thinned(&self, reply: bool) -> Option<Fault> {
         let node = NodeSnapshot::new(&self.network.evidence);
         let link = &self.own_link()?.name;
-        let share = match node.tc().ok()?.losses.get(link)? {
-            Loss::All => {
-                return Some(Fault::Obstacle(Box::new(Obstacle::Tc {
-                    link: link.clone(),
-                    filter: None,
-                    inside: Some((self.address, self.network.pid)),
-                    reply,
-                })));
-            }
-            Loss::Share(share) => format!("{} %", (share * 1000.0).round() / 10.0),
-            Loss::Some => "some".to_owned(),
-        };
-        Some(Fault::Unknown(Missing::Unmodelled(format!(
-            "the tc qdisc of {link} in the network of pod {} loses {share} of what it sends on purpose \
-             (`nsenter --net=/proc/{}/ns/net tc qdisc del dev {link} root` removes it)",
-            self.address, self.network.pid
-        ))))
+        let (address, pid) = (self.address, self.network.pid);
+        Some(match node.tc().ok()?.losses.get(link)? {
+            Loss::All => Fault::Obstacle(Box::new(Obstacle::Tc {
+                link: link.clone(),
+                filter: None,
+                inside: Some((address, pid)),
+                reply,
+            })),
+            share => Fault::Unknown(Missing::Unmodelled(format!(
+                "the tc qdisc of {link} in the network of pod {address} loses {share} of what it sends on purpose \
+                 (`nsenter --net=/proc/{pid}/ns/net tc qdisc del dev {link} root` removes it)"
+            ))),
+        })
     }
 
     /// Returns whether a virtual machine has the pod's link, its routes and its sockets: its tap is a port of a bridge beside that link

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::command::Command;
 use super::reader::{ProxyLog, Reader};
-use super::{Foreign, minikube, split};
+use super::{Foreign, PASTE, minikube, split};
 use crate::evidence::{Item, Other, is_archive};
 use files::What::{Is, Log, Name, Objects, Run, Text, Uname, Version, Weak};
 use files::{FILES, Tool, fits, kind_of};
@@ -40,7 +40,7 @@ pub(super) fn read(name: &str, files: Vec<Other>) -> Result<Foreign, Vec<String>
         let what = if is_minikube {
             "minikube logs".to_owned()
         } else if is_one {
-            "pasted text".to_owned()
+            PASTE.to_owned()
         } else {
             format!("files of {name}")
         };
