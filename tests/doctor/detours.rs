@@ -62,6 +62,10 @@ async fn a_rule_that_leads_to_a_silent_next_hop_is_the_cause_and_has_one_fix() {
     let answering = ruled("REACHABLE");
     let words = ["ip rule add from all to 10.244.0.0/16 lookup main priority 699"];
     says(&answering, "demo/edge:http", "partly", &words).await;
+    let causes = answer(answering.path().to_str().unwrap(), "demo/edge:http").await;
+    let causes = causes["causes"].as_array().unwrap();
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    assert_eq!(causes[0]["cause"], "route", "{causes:?}");
 }
 
 /// A node with these rules in a chain of a table of its own.

@@ -891,3 +891,33 @@ async fn no_pod_starts_where_the_runtime_has_no_network_configuration() {
     };
     assert!(all.iter().any(is_told), "{all:#?}");
 }
+
+#[tokio::test]
+async fn the_pod_that_has_the_host_port_of_a_refused_one_is_named() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "cluster/pods.json",
+        json(|pods| {
+            let all = pods["items"].as_array_mut().unwrap();
+            let named = |pod: &&mut Value, name| pod["metadata"]["name"] == name;
+            let ports = json!([{"containerPort": 8080, "hostPort": 30500}]);
+            let refused = all.iter_mut().find(|pod| named(pod, "client-vfxvm"));
+            let refused = refused.unwrap();
+            refused["metadata"]["labels"] = json!({"app": "nothing"});
+            refused["spec"]["containers"][0]["ports"] = ports.clone();
+            refused["status"] = json!({"phase": "Failed", "reason": "NodePorts",
+                "message": "Pod was rejected: Predicate NodePorts failed"});
+            let node = refused["spec"]["nodeName"].clone();
+            let mut others = all.iter_mut().filter(|pod| pod["spec"]["nodeName"] == node);
+            let holder = others.find(|pod| !named(pod, "client-vfxvm")).unwrap();
+            holder["spec"]["containers"][0]["ports"] = ports;
+            holder["metadata"]["name"] = "holder".into();
+        }),
+    );
+    let words = [
+        "Predicate NodePorts failed); pod",
+        "/holder has hostPort 30500 there",
+    ];
+    says(&dir, "demo/empty", "refused", &words).await;
+}

@@ -532,8 +532,7 @@ async fn a_route_by_an_address_of_the_node_leads_to_its_own_pods() {
         let fault = trace["fault"].as_str().unwrap_or_default();
         let leads_off = "the route leads off the node, by eth0 via 10.0.2.9";
         assert_eq!(fault.contains(leads_off), away, "{trace:#}");
-        let cause =
-            |note: &&str| note.starts_with("why: ") && note.ends_with("by eth0 via 10.0.2.9");
+        let cause = |note: &&str| note.starts_with("why: ") && note.contains("via 10.0.2.9");
         assert_eq!(notes(&trace).iter().any(cause), away, "{trace:#}");
     }
 }

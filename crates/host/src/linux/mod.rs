@@ -209,7 +209,10 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         | Item::Pods
         | Item::ServiceCidrs
         | Item::Access => {
-            let node = proxy::node_name(context).await;
+            let node = match item {
+                Item::Pods => proxy::own_node(context).await,
+                _ => proxy::node_name(context).await,
+            };
             let options = &context.options;
             context
                 .cluster

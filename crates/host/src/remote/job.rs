@@ -35,7 +35,10 @@ const DEADLINE: u32 = 1800;
 
 /// Time in which kpx has to hold the standard input of a container that has started, in seconds. A container whose kpx ended before
 /// has a standard input that never ends.
-const UNHELD: u32 = 10;
+pub(super) const UNHELD: u32 = 10;
+
+/// The same for a second container, after the first one ended before kpx knew that it ran.
+pub(super) const UNHELD_LATER: u32 = 60;
 
 /// Time after which a failure to create the pod is final; the controller may succeed before, except against a policy.
 const NO_POD: Duration = Duration::from_secs(3);
@@ -112,6 +115,7 @@ impl Remote {
         image: &str,
         copies: bool,
         purpose: Purpose,
+        unheld: u32,
     ) -> Result<Object, Unreached> {
         // The standard library has no other source of randomness.
         let unique = RandomState::new().build_hasher().finish();
@@ -119,7 +123,7 @@ impl Remote {
             Resource::Job,
             format!("kpx-{}-{unique:016x}", purpose.word()),
         );
-        let body = self.manifest(&job.name, name, image, copies, purpose);
+        let body = self.manifest(&job.name, name, image, copies, purpose, unheld);
         let command = KubeCommand::Create {
             object: job.clone(),
             body,
@@ -243,7 +247,8 @@ fn state(pod: &Value) -> State {
 }
 
 impl Remote {
-    /// Returns the Job `job` with a pod of `image` on the Node `node`; `copies` if kpx copies itself into it.
+    /// Returns the Job `job` with a pod of `image` on the Node `node`; `copies` if kpx copies itself into it, for which it has `unheld`
+    /// seconds.
     fn manifest(
         &self,
         job: &str,
@@ -251,6 +256,7 @@ impl Remote {
         image: &str,
         copies: bool,
         purpose: Purpose,
+        unheld: u32,
     ) -> Value {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         // Each ends with its standard input, unless it has a plan by then.
@@ -290,8 +296,8 @@ impl Remote {
             json!({
                 "exec": {"command": ["sh", "-c", format!("[ -e {HELD} ]")]},
                 "periodSeconds": 1,
-                "failureThreshold": UNHELD,
-                "timeoutSeconds": UNHELD,
+                "failureThreshold": unheld,
+                "timeoutSeconds": unheld,
             })
         });
         let kept = if purpose == Purpose::Change { KEPT } else { 0 };

@@ -105,17 +105,22 @@ impl Remote {
             ),
         };
         self.swept.get_or_init(|| self.sweep()).await;
-        let job = self
-            .create(name, &image, program.is_some(), purpose)
-            .await?;
-        let started = self.start(name, &image, &job, program.as_deref()).await;
-        match started {
-            Ok(node) => Ok(node),
-            Err(why) => {
-                // The first error matters; the Job ends at its deadline.
-                self.delete(&job).await.ok();
-                Err(why)
+        let mut limit = job::UNHELD;
+        loop {
+            let copies = program.is_some();
+            let job = self.create(name, &image, copies, purpose, limit).await?;
+            let started = self.start(name, &image, &job, program.as_deref()).await;
+            let why = match started {
+                Ok(node) => return Ok(node),
+                Err(why) => why,
+            };
+            // The first error matters; the Job ends at its deadline.
+            self.delete(&job).await.ok();
+            // The kubelet of a busy node reports late that a container runs.
+            if !matches!(why, Unreached::Unheld(..)) || limit > job::UNHELD {
+                return Err(why);
             }
+            limit = job::UNHELD_LATER;
         }
     }
 
@@ -127,7 +132,11 @@ impl Remote {
         program: Option<&Program>,
     ) -> Result<RemoteNode, Unreached> {
         let pod = self.running(name, job).await?;
-        let held = self.hold(&pod).await?;
+        let held = match self.hold(&pod).await {
+            Ok(held) => held,
+            Err(why) if self.runs_on(&pod).await? => return Err(why.into()),
+            Err(why) => return Err(Unreached::Unheld(name.to_owned(), why.to_string())),
+        };
         let pod = NodePod {
             remote: self.clone(),
             node: name.to_owned(),

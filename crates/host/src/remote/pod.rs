@@ -65,7 +65,7 @@ impl Remote {
     }
 
     /// Returns whether the pod `name` runs and goes on running.
-    async fn runs_on(&self, name: &str) -> Result<bool, StepError> {
+    pub(super) async fn runs_on(&self, name: &str) -> Result<bool, StepError> {
         let object = Object::of_system(Resource::Pod, name);
         for _ in 0..LOOKS {
             let pod = self.live.object(&object).await?;

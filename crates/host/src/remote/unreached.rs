@@ -30,6 +30,9 @@ pub enum Unreached {
     /// The pod does not start.
     #[error("the pod on node {0} does not start: {1}")]
     Stuck(String, String),
+    /// The pod ended before kpx could hold its standard input.
+    #[error("the pod on node {0} ended before kpx could use it: {1}")]
+    Unheld(String, String),
     /// No controller makes the pod.
     #[error("node {0} cannot be read through a pod: {1}")]
     NoPod(String, String),

@@ -49,6 +49,7 @@ pub const NOTES_NEEDS: &[Item] = &[
     Item::PodNetworks,
     Item::Processes,
     Item::IpvsConnections,
+    Item::KernelLog,
     Item::ProxyMode,
 ];
 

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::judge::{Judge, Question};
-use super::{Fault, Missing, Obstacle, sysctl_of};
-use crate::trace::Entry;
+use super::{AddressHolder, Fault, Missing, Obstacle, sysctl_of};
+use crate::trace::sources::near_the_end;
+use crate::trace::{Entry, Flow};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::{DaemonSet, Node, Pod, PodSpec, Service};
 use kpx_node::node::NodeSnapshot;
@@ -141,18 +142,45 @@ impl Judge<'_> {
         (is_told || is_on_dummy).then_some(Fault::Unknown(missing))
     }
 
-    /// Returns the fault of a packet from outside to the address of a load balancer in a network of this node, where another machine has the
-    /// address: programs on the nodes announce it, and its neighbour entry has the link-layer address of no node, router or VRRP group; or
-    /// the machine is a gateway of this node.
+    /// Returns the fault of a packet to the address of a load balancer in a network of this node that belongs to something else there.
+    /// The packets of pods meet kube-proxy's rules before.
     pub(super) fn held_elsewhere(&self, question: Question<'_>) -> Option<Fault> {
-        let address = question.flow.destination;
-        if question.flow.entry != Entry::Outside
+        let Flow {
+            destination: address,
+            entry,
+            ..
+        } = *question.flow;
+        if entry == Entry::Pod
             || self.places.service(address).is_none()
             || self.places.is_cluster_ip(address)
             || self.node_of(address).is_some()
         {
             return None;
         }
+        let own = self.node.addresses().ok()?.all.iter();
+        let is_broadcast = |at: &&Address| {
+            let last = near_the_end(at.addr, 0);
+            address.is_ipv4() && at.addr.prefix < 31 && last == Some(address)
+        };
+        let is_own = own.clone().any(|at| at.addr.addr == address);
+        let holder = match own.clone().find(is_broadcast) {
+            Some(_) if is_own && entry == Entry::Host => None,
+            Some(at) => Some((&*at.link, AddressHolder::All(at.addr.normal()))),
+            None if entry == Entry::Outside => self.other_holder(address),
+            None => None,
+        };
+        let (link, holder) = holder?;
+        Some(Fault::Obstacle(Box::new(Obstacle::HeldElsewhere {
+            address,
+            link: link.to_owned(),
+            holder,
+        })))
+    }
+
+    /// Returns the machine that has `address`, that of a load balancer, in a network of this node, and the link to it: programs on the nodes
+    /// announce it, and its neighbour entry has the link-layer address of no node, router or VRRP group; or the machine is a gateway of
+    /// this node.
+    fn other_holder(&self, address: IpAddr) -> Option<(&str, AddressHolder)> {
         let routes = self.node.routes().ok()?.all.iter();
         let gateways = routes.filter_map(|route| route.gateway);
         let is_gateway = gateways.clone().any(|gateway| gateway == address);
@@ -184,14 +212,12 @@ impl Judge<'_> {
         let mut macs = gateways.filter_map(mac_of);
         let is_held =
             (is_gateway || macs.all(is_other)) && nodes.all(|at| mac_of(at).is_some_and(is_other));
-        is_held.then(|| {
-            Fault::Obstacle(Box::new(Obstacle::HeldElsewhere {
-                address,
-                link: network.link.clone(),
-                mac: mac.to_owned(),
-                is_gateway,
-            }))
-        })
+        let holder = if is_gateway {
+            AddressHolder::Gateway
+        } else {
+            AddressHolder::Machine
+        };
+        is_held.then(|| (&*network.link, holder(mac.to_owned())))
     }
 
     /// Returns a note for each address of `service` in a network of this node for which nothing is known to answer there.

@@ -216,6 +216,17 @@ impl Judge<'_> {
         })
     }
 
+    /// Returns the rule that keeps `pod` from finding its `gateway`, an address of this node.
+    pub(super) fn stopped_discovery(&self, pod: IpAddr, gateway: IpAddr) -> Option<Fault> {
+        let link = self.places.own(gateway)?;
+        let found = if pod.is_ipv6() {
+            self.ndp(pod, link)
+        } else {
+            self.arp_on(link, Some(pod))
+        };
+        found.filter(|fault| matches!(fault, Fault::Obstacle(_)))
+    }
+
     /// Returns whether the pod with address `next` has an entry of the node with a MAC address.
     fn knows_node(&self, next: IpAddr) -> bool {
         let Ok(Some(network)) = self.network_of(next) else {

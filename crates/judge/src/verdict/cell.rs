@@ -368,8 +368,8 @@ impl Judge<'_> {
             .map(|source| (Client::of(&source, self), source))
             .collect();
         if clients.iter().any(|(_, of)| of.entry == Entry::Outside) {
-            let other = self.ruled_client(target.family());
-            clients.extend(other.map(|source| (Client::Outside, source)));
+            let others = self.other_outside(target);
+            clients.extend(others.map(|source| (Client::Outside, source)));
         }
         if !to.is_loopback() {
             clients.retain(|(client, source)| {
@@ -391,7 +391,7 @@ impl Judge<'_> {
     fn outside(&self, target: Target<'_>) -> Vec<Source> {
         let mut outside = self.usual(target);
         outside.retain(|source| source.entry == Entry::Outside);
-        outside.extend(self.ruled_client(target.family()));
+        outside.extend(self.other_outside(target));
         outside
     }
 
@@ -413,8 +413,9 @@ impl Judge<'_> {
     /// Returns the address of a client outside for `target`, if it is not the usual one `addr`, and the clients that it does not
     /// represent, in words.
     fn chosen(&self, target: Target<'_>, addr: Option<IpAddr>) -> Option<(IpAddr, String)> {
-        if let Kind::Address(Role::ExternalIp | Role::LoadBalancerIp) = target.kind {
-            let addr = self.let_in(target, addr)?;
+        if let Kind::Address(Role::ExternalIp | Role::LoadBalancerIp) = target.kind
+            && let Some(addr) = self.let_in(target, addr)
+        {
             return Some((addr, "clients outside loadBalancerSourceRanges".to_owned()));
         }
         let (addr, link) = self.near(target, addr?)?;
@@ -430,25 +431,37 @@ impl Judge<'_> {
         Some(format!("{others} at {}", target.at))
     }
 
-    /// Returns an address in the network of the node's address `target`, and its link, if another link leads to the client `addr`:
+    /// Returns an address in the network of the node that has `target`, and its link, if another link leads to the client `addr`:
     /// distant clients come in there.
     fn near(&self, target: Target<'_>, addr: IpAddr) -> Option<(IpAddr, &str)> {
         let all = &self.node.addresses().ok()?.all;
         let to = target.at.ip();
-        let is_own = |at: &&Address| at.addr.addr == to && !to.is_loopback();
-        let own = all.iter().find(is_own)?;
+        let is_near = |at: &&Address| at.addr.contains(to) && !at.addr.is_host();
+        let own = all.iter().find(is_near).filter(|_| !to.is_loopback())?;
         let (back, _) = self.way_to(addr)?;
         let near = sources::near_the_end(own.addr, 1)?;
-        let is_apart = back != own.link && !own.addr.is_host() && near != own.addr.addr;
+        let is_apart = back != own.link && near != own.addr.addr && near != to;
         is_apart.then_some((near, &*own.link))
     }
 
+    /// Returns clients outside whose packets go other ways than those of the usual one.
+    fn other_outside(&self, target: Target<'_>) -> impl Iterator<Item = Source> + use<> {
+        let ruled = self.ruled_client(target.family());
+        let dropped = self.ingress.martian_to(target.at.ip());
+        let dropped = dropped.filter(|addr| self.places.own(*addr).is_none());
+        [ruled, dropped].into_iter().flatten().map(|addr| Source {
+            entry: Entry::Outside,
+            addr: Some(addr),
+            name: SourceName::new("outside", addr),
+        })
+    }
+
     /// Returns a client outside for which rules of routing lead packets of pods elsewhere than for others.
-    fn ruled_client(&self, family: Family) -> Option<Source> {
+    fn ruled_client(&self, family: Family) -> Option<IpAddr> {
         let rules = self.node.rules().ok()?;
         let leads = |rule: &&PolicyRule| rule.from.is_some() && rule.action.is_empty();
         let mut ranges = rules.all.iter().filter(leads).filter_map(|rule| rule.to);
-        let addr = ranges.find_map(|range| {
+        ranges.find_map(|range| {
             let addr = sources::near_the_end(range, u8::from(!range.is_host()))?;
             let is_outside = range.family() == family
                 && range.prefix > 0
@@ -457,11 +470,6 @@ impl Judge<'_> {
                 && !self.places.is_pod(addr)
                 && !self.places.is_cluster_ip(addr);
             is_outside.then_some(addr)
-        })?;
-        Some(Source {
-            entry: Entry::Outside,
-            addr: Some(addr),
-            name: SourceName::new("outside", addr),
         })
     }
 

@@ -78,7 +78,7 @@ fn is_way_by_design(
                 Ok(Mode::Ipvs) => !is_here(),
                 _ => cell.client == Client::Elsewhere,
             };
-            is_local() && sends_on && is_known()
+            is_local() && sends_on && is_known() && !is_announced_here(node, cell)
         }
         // kube-proxy's configuration decides whether NodePorts are served there.
         Some(Fault::NotOnLoopback { .. }) => true,

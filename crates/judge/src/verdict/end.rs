@@ -835,9 +835,18 @@ impl Judge<'_> {
     }
 }
 
-/// Returns the addresses that `NodeLocal` DNS should have on this node and that no link has, with its pod. If they are addresses
-/// of Services, kube-proxy serves them instead.
+/// Returns the addresses that `NodeLocal` DNS should have on this node and that no link has, with its pod.
 pub fn lost_dns<'n>(node: &'n NodeSnapshot<'_>) -> Result<Vec<(&'n Pod, IpAddr)>, Gap> {
+    let mut all = local_dns(node)?;
+    if !all.is_empty() {
+        let own = &node.addresses()?.all;
+        all.retain(|(_, address)| own.iter().all(|at| at.addr.addr != *address));
+    }
+    Ok(all)
+}
+
+/// Returns the addresses of `NodeLocal` DNS on this node that are not of Services, with its pod: kube-proxy serves those of Services.
+pub fn local_dns<'n>(node: &'n NodeSnapshot<'_>) -> Result<Vec<(&'n Pod, IpAddr)>, Gap> {
     let here = node.name().ok();
     let pods = node.pods()?.iter();
     let here = pods.filter(|pod| here.is_some() && pod.spec.node_name == here && !pod.has_ended());
@@ -851,14 +860,13 @@ pub fn lost_dns<'n>(node: &'n NodeSnapshot<'_>) -> Result<Vec<(&'n Pod, IpAddr)>
     if wanted.is_empty() {
         return Ok(wanted);
     }
-    let known = node.addresses()?;
     let services = node.services()?;
-    let is_lost = |address: IpAddr| {
+    let is_other = |address: IpAddr| {
         let mut all = services.iter().flat_map(owner::addresses);
-        known.all.iter().all(|own| own.addr.addr != address) && all.all(|(_, at)| at != address)
+        all.all(|(_, at)| at != address)
     };
-    let lost = wanted.into_iter().filter(|(_, address)| is_lost(*address));
-    Ok(lost.collect())
+    let others = wanted.into_iter().filter(|(_, address)| is_other(*address));
+    Ok(others.collect())
 }
 
 /// Returns whether `holder` is an endpoint of the Service that has `port`.

@@ -13,6 +13,7 @@ use foldhash::{HashMap, HashSet};
 
 use super::diversion::pods_with;
 use super::judge::{Judge, Question};
+use super::logged::martians;
 use super::place::Holder;
 use super::tells::sets_marks;
 use super::tunnel::is_made_by_plugin;
@@ -23,6 +24,7 @@ use crate::trace::sources::is_assumed;
 use crate::trace::{Entry, Flow, Outcome};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Pod;
+use kpx_node::evidence::kernel_log::Martian;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::{Address, Link};
@@ -40,6 +42,8 @@ pub(super) struct Ingress<'n> {
     /// Whether the mark of a packet has a part in these filters (`src_valid_mark`), and rules of the node set marks.
     is_marked: bool,
     links: HashMap<&'n str, &'n Link>,
+    /// Packets that the kernel dropped at a link in the last hour of its log, the newest first.
+    martians: Vec<Martian<'n>>,
     /// The links of pods by their addresses, once asked for.
     entered: RefCell<HashMap<IpAddr, Rc<Entered>>>,
 }
@@ -61,6 +65,7 @@ impl<'n> Ingress<'n> {
                 .iter()
                 .map(|link| (link.name.as_str(), link))
                 .collect(),
+            martians: martians(node),
             ..Self::default()
         };
         let Ok(sysctl) = node.sysctl() else {
@@ -102,6 +107,13 @@ impl<'n> Ingress<'n> {
             }
         }
         this
+    }
+
+    /// Returns the source of a packet to `destination` that the kernel dropped at a link.
+    pub(super) fn martian_to(&self, destination: IpAddr) -> Option<IpAddr> {
+        let mut all = self.martians.iter();
+        let found = all.find(|martian| martian.destination == destination);
+        found.map(|martian| martian.source)
     }
 
     /// Returns whether IPv4 is forwarded from `link`, if known.
@@ -306,14 +318,15 @@ impl Judge<'_> {
             all.any(|at| at.link == link && at.addr.addr.is_ipv4())
         };
         // `no_addr` of `__fib_validate_source`.
-        if loose && back.is_some() && has_address() {
+        let even_loose = back.is_none() || !has_address();
+        if loose && !even_loose {
             return None;
         }
         Some(Obstacle::ReversePath {
             link: link.to_owned(),
             source,
             back: devices.first().map(|device| (*device).to_owned()),
-            loose,
+            even_loose,
             because: back.and_then(|back| self.filter_reason(back, destination)),
         })
     }
@@ -626,6 +639,15 @@ impl Judge<'_> {
     }
 
     fn enters(&self, entry: Entry, source: IpAddr) -> Entered {
+        let mut martians = self.ingress.martians.iter();
+        if entry == Entry::Outside
+            && let Some(martian) = martians.find(|martian| martian.source == source)
+        {
+            return Entered {
+                link: Some(Rc::from(martian.link)),
+                astray: None,
+            };
+        }
         let lookup = Lookup::to(Asked::new(source, None));
         let Ok(route) = self.router.found(lookup) else {
             return Entered::default();

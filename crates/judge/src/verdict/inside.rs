@@ -140,8 +140,10 @@ impl Judge<'_> {
         let nowhere = || inside.nowhere(flow.destination, false);
         let unanswered = || {
             let silent = inside.unanswered(flow.destination)?;
-            let not_own = || self.not_own(inside.next_hop(flow.destination)?.0);
-            Some(not_own().or_else(|| self.mute(address)).unwrap_or(silent))
+            let (gateway, _) = inside.next_hop(flow.destination)?;
+            let because = self.not_own(gateway).or_else(|| self.mute(address));
+            let because = because.or_else(|| self.stopped_discovery(address, gateway));
+            Some(because.unwrap_or(silent))
         };
         link()
             .or_else(|| self.duplicate_client(address))

@@ -12,6 +12,7 @@ use super::diversion::is_special;
 use super::ingress::Ingress;
 use super::inside::Insides;
 use super::local_ports::{LastPorts, Masqueraded};
+use super::logged::Corrupted;
 use super::peers::Peers;
 use super::place::Places;
 use super::replies::Replies;
@@ -104,6 +105,8 @@ pub struct Judge<'n> {
     pub(super) told: [OnceCell<bool>; 2],
     /// Follows packets to other nodes, if their states are given.
     pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
+    /// Datagrams of tunnels that arrived with a wrong checksum, once asked for.
+    pub(super) corrupted: OnceCell<Vec<Corrupted>>,
     /// What the other nodes know of this one, if they were read.
     pub(crate) others: Option<Rc<dyn Witnesses + 'n>>,
     /// Whether chains of nftables are on links or bridges.
@@ -134,6 +137,7 @@ impl<'n> Judge<'n> {
             unanswered: OnceCell::new(),
             asks_for_hops: OnceCell::new(),
             policed: OnceCell::new(),
+            corrupted: OnceCell::new(),
             binding: OnceCell::new(),
             last_ports: OnceCell::new(),
             masqueraded: OnceCell::new(),

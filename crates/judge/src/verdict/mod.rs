@@ -25,6 +25,7 @@ mod limits;
 mod link_state;
 mod listeners;
 mod local_ports;
+mod logged;
 mod loss_class;
 mod mtu;
 mod neighbours;
@@ -65,7 +66,7 @@ pub use blocking_rule::{By, Pass, PluginAgent};
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use design::{is_by_design, is_local, undetected, unnamed};
 pub use diversion::{Diversion, Diverter, Ways};
-pub use end::lost_dns;
+pub use end::{local_dns, lost_dns};
 pub use fault::{Fault, Missing, Odd, OddWay, WayThere};
 pub(crate) use inside::is_of_vpn;
 pub use interface::tables_without_rules;
@@ -73,12 +74,14 @@ pub use judge::{Judge, MOST_TRACKED, Question, TRACKED, lacks_endpoints};
 pub use limits::Limit;
 pub use link_state::LinkState;
 pub use local_ports::{DEFAULT_RANGE, LocalPorts, PORT_RANGE, RESERVED_PORTS};
+pub(crate) use logged::Corrupted;
 pub use loss_class::{LossClass, Place, Sender};
 pub(crate) use mtu::tunnel_overhead;
 pub(crate) use neighbours::is_link_local;
 pub use obstacle::{
-    Arp, DEFAULT_TTL, FilterReason, Obstacle, PortHolder, SameNetworkAs, SilentMachine,
-    TunnelState, Wayless, Which, WrongMac, accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
+    AddressHolder, Arp, DEFAULT_TTL, FilterReason, Obstacle, PortHolder, SameNetworkAs,
+    SilentMachine, TunnelState, Wayless, Which, WrongMac, accept_ra_of, disable_ipv6_of,
+    route_words, sysctl_of,
 };
 pub use outlook::{Outlook, Worse, foreign_end};
 pub use peers::home_gone;

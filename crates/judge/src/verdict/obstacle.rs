@@ -18,8 +18,8 @@ use kpx_node::node::tc::Filter;
 use kpx_node::node::xfrm::Policy;
 
 pub use parts::{
-    Arp, DEFAULT_TTL, FilterReason, PortHolder, SameNetworkAs, SilentMachine, TunnelState, Wayless,
-    Which, WrongMac,
+    AddressHolder, Arp, DEFAULT_TTL, FilterReason, PortHolder, SameNetworkAs, SilentMachine,
+    TunnelState, Wayless, Which, WrongMac,
 };
 
 /// An obstacle: it stops packets or their replies, and is not a rule.
@@ -45,9 +45,9 @@ pub enum Obstacle {
         source: IpAddr,
         /// The link that leads back; `None` if no route does.
         back: Option<String>,
-        /// Whether the filter is loose (2): it drops what no route leads back to, and at a link without an address what none by that
-        /// link does.
-        loose: bool,
+        /// Whether a loose filter (2) drops them, too: those to which no route leads back, and at a link without an address those to
+        /// which none by that link does.
+        even_loose: bool,
         /// The reason why the packets take that way, if it is known.
         because: Option<FilterReason>,
     },
@@ -543,16 +543,14 @@ pub enum Obstacle {
         /// The link of the node that has it.
         link: String,
     },
-    /// A machine that is no node has the address of a load balancer.
+    /// The address of a load balancer belongs to something else in the network of the nodes.
     HeldElsewhere {
         /// The address.
         address: IpAddr,
-        /// The link by which the machine answers.
+        /// The link to that network.
         link: String,
-        /// Its link-layer address.
-        mac: String,
-        /// Whether it is a gateway of this node.
-        is_gateway: bool,
+        /// What has it there.
+        holder: AddressHolder,
     },
     /// The same of the address of a pod.
     DuplicateInside {

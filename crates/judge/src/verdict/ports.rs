@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::judge::{Judge, Question};
+use super::logged::{Corrupted, corrupted};
 use super::{By, Fault, Missing, Obstacle, Which};
 use crate::trace::{Carried, Effect, Entry, Flow, Hop, Outcome, link_hooks};
 use kpx_node::evidence::{Item, Kernel};
@@ -183,6 +184,7 @@ impl Judge<'_> {
             .or_else(|| self.thinned(outcome))
             .or_else(|| narrowed(outcome))
             .or_else(|| self.corrupted(question, outcome))
+            .or_else(|| self.corrupted_reply(outcome))
             .or_else(|| self.in_no_vlan(outcome))
             .or_else(|| self.in_two_pods(outcome))
     }
@@ -199,6 +201,21 @@ impl Judge<'_> {
             Fault::Unknown(Missing::Unmodelled(format!(
                 "kernels before 5.7 may send masqueraded datagrams by VXLAN tunnel {out} with a wrong checksum, and the other node drops \
                  them: `ethtool -k {out} | grep tx-checksum-ip-generic` must say off"
+            )))
+        })
+    }
+
+    /// Returns the doubt about the reply to a packet by a tunnel from whose other end datagrams came with a wrong checksum.
+    fn corrupted_reply(&self, outcome: &Outcome) -> Option<Fault> {
+        let out = outcome.leaves_by()?;
+        let all = self.corrupted.get_or_init(|| corrupted(self.node));
+        let of_tunnel = all.iter().find(|of_tunnel| of_tunnel.link == out)?;
+        let Corrupted { node, address, .. } = of_tunnel;
+        let leads_there = self.node_of(outcome.destination.0).as_ref() == Some(node);
+        leads_there.then(|| {
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "what node {node} ({address}) sends by its tunnel has come with a wrong checksum, and the kernel of this node dropped it: \
+                 whether replies return by {out} is unknown"
             )))
         })
     }

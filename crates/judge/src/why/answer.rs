@@ -146,6 +146,9 @@ pub struct Answer {
     /// The reason why no connection from a pod is followed, if no pod address is known.
     #[serde(skip)]
     pub(super) unasked: Option<String>,
+    /// Whether no pod network is set up on the node: then its routes to pods prove nothing.
+    #[serde(skip)]
+    pub(super) lacks_pod_network: bool,
     /// Topics that no evidence of a node shows.
     pub unseen: Vec<String>,
 }
@@ -420,9 +423,12 @@ impl Answer {
             [] => String::new(),
             reasons => format!(", as far as node {node} ({})", listed(reasons)),
         };
-        format!(
-            "{subject} works on {node}: connections{from} reach {endpoints}, and replies return{until}"
-        )
+        let back = if self.lacks_pod_network {
+            ""
+        } else {
+            ", and replies return"
+        };
+        format!("{subject} works on {node}: connections{from} reach {endpoints}{back}{until}")
     }
 }
 

@@ -154,14 +154,24 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Returns why `pod` takes no connections; `None` if it does. `listens` tells whether a program in the network of the pod
+    /// Returns why `pod`, one of `pods`, takes no connections; `None` if it does. `listens` tells whether a program in the network of the pod
     /// with an address listens on a port.
     pub(super) fn of(
         pod: &Pod,
+        pods: &[Pod],
         nodes: &[Node],
         listens: &dyn Fn(IpAddr, u16) -> Option<bool>,
     ) -> Option<Self> {
         let why = pod.unready()?;
+        let holder = pod
+            .port_holder(pods)
+            .map_or_else(String::new, |(port, holder)| {
+                let meta = &holder.metadata;
+                format!(
+                    "; pod {}/{} has hostPort {port} there",
+                    meta.namespace, meta.name
+                )
+            });
         let unnetworked = pod.unnetworked(nodes);
         let network = unnetworked.map_or_else(String::new, |(node, why)| {
             format!("; no pod starts on node {node}: {why}")
@@ -184,7 +194,7 @@ impl Waits {
         };
         Some(Self {
             pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
-            reason: format!("{why}{silent}{network}"),
+            reason: format!("{why}{silent}{network}{holder}"),
             offline: unnetworked.map(|(node, _)| node.to_owned()),
             crashed: match why {
                 Unready::Container { name, restarts, .. } if restarts > 0 => Some(name),
@@ -437,9 +447,9 @@ pub(super) fn lack(
     let lack = if all.iter().all(is_ending) {
         Lack::Terminating { endpoints }
     } else {
-        let pods = all.iter().filter_map(|endpoint| pod_of(endpoint, pods));
-        let pods = pods
-            .filter_map(|pod| Waits::of(pod, objects.nodes, objects.listens))
+        let shown = all.iter().filter_map(|endpoint| pod_of(endpoint, pods));
+        let pods = shown
+            .filter_map(|pod| Waits::of(pod, pods, objects.nodes, objects.listens))
             .collect();
         Lack::NotReady { endpoints, pods }
     };
@@ -489,7 +499,7 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
     let all = objects.pods.unwrap_or_default();
     let selected = all.iter().filter(|pod| service.selects(pod));
     let pods: Vec<Waits> = selected
-        .filter_map(|selected| Waits::of(selected, objects.nodes, objects.listens))
+        .filter_map(|selected| Waits::of(selected, all, objects.nodes, objects.listens))
         .collect();
     if !pods.is_empty() {
         return Lack::NotStarted { pods };
@@ -511,7 +521,7 @@ pub(super) fn unready(namespace: &str, pods: &[Pod]) -> Vec<Waits> {
     let here = pods
         .iter()
         .filter(|pod| pod.metadata.namespace == namespace);
-    here.filter_map(|pod| Waits::of(pod, &[], &|_, _| None))
+    here.filter_map(|pod| Waits::of(pod, pods, &[], &|_, _| None))
         .collect()
 }
 

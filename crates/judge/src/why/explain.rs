@@ -76,6 +76,7 @@ impl Look<'_> {
             findings: Vec::new(),
             notes: Vec::new(),
             unknown: Vec::new(),
+            lacks_pod_network: !self.judge.has_pod_network(),
             unasked: None,
             nodes: Vec::new(),
             unseen: answer::unseen(self.node),

@@ -21,7 +21,7 @@ impl Look<'_> {
                 "the rules were not compared with the cluster's Services: {gap}"
             )),
         }
-        if !self.judge.has_pod_network() {
+        if answer.lacks_pod_network {
             answer.unknown.push(
                 "no pod network is set up on this node: routes to pods were not checked".to_owned(),
             );

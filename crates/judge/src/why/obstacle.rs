@@ -14,7 +14,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             vec![Repair::Set(sysctl_of(link, "forwarding"), "1")]
         }
         Obstacle::Forgotten { key, usual } => vec![Repair::Set((*key).to_owned(), usual)],
-        Obstacle::ReversePath { loose: true, link, .. } => ["all", link]
+        Obstacle::ReversePath { even_loose: true, link, .. } => ["all", link]
             .map(|link| Repair::Set(sysctl_of(link, "rp_filter"), "0"))
             .into(),
         Obstacle::ReversePath { link, .. } => vec![Repair::Set(sysctl_of(link, "rp_filter"), "2")],

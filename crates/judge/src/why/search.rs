@@ -58,12 +58,21 @@ impl Look<'_> {
     /// Returns the smallest sets of `all` with which the connections of `cell` no longer fail.
     fn among(&self, port: &Port, cell: &Cell, all: &[Candidate]) -> Sets {
         let works = |set: &[Candidate]| self.repaired(port, cell, set);
-        let singles: Sets = all
-            .iter()
-            .map(|candidate| vec![candidate.clone()])
-            .filter(|set| works(set))
-            .map(|set| self.smallest(port, cell, set))
-            .collect();
+        let tried = all.iter().filter_map(|candidate| {
+            let set = vec![candidate.clone()];
+            let repaired = self.judged(port, cell, &repairs_of(&set));
+            let helps = self.no_longer_fails(cell, &repaired);
+            helps.then_some((set, repaired.verdict.fate == Fate::Works))
+        });
+        let mut tried: Vec<_> = tried.collect();
+        // What leaves other connections unknown is less than the cause.
+        if tried.iter().any(|(_, works)| *works) {
+            tried.retain(|(_, works)| *works);
+        }
+        let singles = tried
+            .into_iter()
+            .map(|(set, _)| self.smallest(port, cell, set));
+        let singles: Sets = singles.collect();
         // After an edit, kube-proxy would also write the rules that differ now; with another name, it would write other rules.
         let is_rightly_named = self.misnamed().is_none();
         if is_rightly_named && singles.iter().all(|set| set.iter().all(is_edit)) {
@@ -74,7 +83,8 @@ impl Look<'_> {
             }
         }
         if !singles.is_empty() {
-            return distinct(self.without_other_marks(singles), is_rightly_named);
+            let sets = self.without_other_marks(singles);
+            return distinct(sets, is_rightly_named, cell.verdict.fate);
         }
         if all.len() <= MOST_IN_PAIRS {
             let pairs = (0..all.len()).flat_map(|a| (a + 1..all.len()).map(move |b| (a, b)));
@@ -125,11 +135,7 @@ impl Look<'_> {
     /// with all of them.
     fn deeper(&self, port: &Port, cell: &Cell, mut all: Vec<Candidate>) -> Option<Vec<Candidate>> {
         for _ in 0..MOST_ROUNDS {
-            let repairs: Vec<&Repair> = all
-                .iter()
-                .flat_map(|candidate| &candidate.repairs)
-                .collect();
-            let repaired = self.judged(port, cell, &repairs);
+            let repaired = self.judged(port, cell, &repairs_of(&all));
             if self.no_longer_fails(cell, &repaired) {
                 return Some(all);
             }
@@ -181,8 +187,7 @@ impl Look<'_> {
     }
 
     fn repaired(&self, port: &Port, cell: &Cell, set: &[Candidate]) -> bool {
-        let repairs: Vec<&Repair> = set.iter().flat_map(|set| &set.repairs).collect();
-        self.works(port, cell, &repairs)
+        self.works(port, cell, &repairs_of(set))
     }
 
     /// Returns whether the connections of `cell` no longer fail with these repairs.
@@ -305,7 +310,7 @@ const fn is_pass(candidate: &Candidate) -> bool {
 
 /// Returns `sets` without those that repair the same things, and without edits where kube-proxy's rules alone suffice and `are_its`:
 /// with the right rules, the connections work with the current settings.
-fn distinct(mut sets: Sets, are_its: bool) -> Sets {
+fn distinct(mut sets: Sets, are_its: bool, fate: Fate) -> Sets {
     let mut distinct: Sets = Vec::new();
     // If a rule that only accepts packets is removed, a later rule may happen to help.
     let is_bystander = |set: &Vec<Candidate>| set.iter().all(is_pass);
@@ -321,12 +326,32 @@ fn distinct(mut sets: Sets, are_its: bool) -> Sets {
     if are_its && sets.iter().any(|set| is_rules(set)) {
         sets.retain(|set| !set.iter().all(is_edit));
     }
+    // Where packets certainly go astray, a way that may lead to an endpoint says less than the rule or route that leads them there.
+    let may_lead =
+        |set: &[Candidate]| matches!(set, [one] if matches!(one.what, What::RouteThere(_)));
+    if fate != Fate::Unknown {
+        sets.sort_by_key(|set| may_lead(set));
+    }
+    // So does the lack of a better route.
+    let leads = |set: &[Candidate]| set.iter().all(|one| matches!(one.what, What::Route(..)));
+    let lacks = |set: &[Candidate]| set.iter().all(|one| matches!(one.what, What::PodRoute(_)));
+    if sets.iter().any(|set| leads(set)) {
+        sets.retain(|set| !lacks(set));
+    }
     for set in sets {
-        // Of several differences that each explain it, the first one is reported.
-        if is_rules(&set) && distinct.iter().any(|other| is_rules(other)) {
-            continue;
+        // Of several differences that each explain it, and of several descriptions of one repair, the first one is reported.
+        let is_known = |other: &Vec<Candidate>| {
+            is_rules(&set) && is_rules(other) || repairs_of(&set) == repairs_of(other)
+        };
+        if !distinct.iter().any(is_known) {
+            distinct.push(set);
         }
-        distinct.push(set);
     }
     distinct
+}
+
+fn repairs_of(set: &[Candidate]) -> Vec<&Repair> {
+    set.iter()
+        .flat_map(|candidate| &candidate.repairs)
+        .collect()
 }

@@ -375,7 +375,7 @@ impl Cause {
                 ..
             } => format!("endpoint {backend} runs on {node}, but {home}"),
             Self::WrongNode { backend, way, .. } => format!(
-                "endpoint {backend} runs on {node}, but the route leads to another node, by {way}"
+                "endpoint {backend} runs on {node}, but the route leads off the node, by {way}"
             ),
             Self::Route { route, backend, .. } if backend.port() == 0 => {
                 let client = backend.ip();

@@ -109,8 +109,27 @@ impl Pod {
         let own = self.spec.node_name.as_deref()?;
         let node = nodes.iter().find(|node| node.metadata.name == own)?;
         let said = node.unnetworked()?;
-        let is_starting = matches!(self.unready(), Some(Unready::Container { restarts: 0, .. }));
-        is_starting.then_some((&*node.metadata.name, said))
+        self.is_starting().then_some((&*node.metadata.name, said))
+    }
+
+    /// Returns whether a container of it waits for its first start.
+    pub fn is_starting(&self) -> bool {
+        matches!(self.unready(), Some(Unready::Container { restarts: 0, .. }))
+    }
+
+    /// Returns the hostPort for which the kubelet refused it, and the pod among `pods` that has the port on the same node.
+    pub fn port_holder<'p>(&self, pods: &'p [Self]) -> Option<(u16, &'p Self)> {
+        if !self.has_ended() || self.status.reason != "NodePorts" {
+            return None;
+        }
+        self.host_ports().find_map(|port| {
+            let holder = pods.iter().find(|pod| {
+                pod.spec.node_name == self.spec.node_name
+                    && !pod.has_ended()
+                    && pod.host_ports().any(|other| other == port)
+            });
+            Some((port.0, holder?))
+        })
     }
 
     /// Returns whether the kubelet could not pull the image of a container.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::metadata::null_is_default;
 use super::{Condition, Labels, Metadata};
@@ -74,16 +75,20 @@ impl Pod {
             .collect()
     }
 
+    /// Returns the hostPorts of its containers, with their protocols as `TCP`.
+    pub(super) fn host_ports(&self) -> impl Iterator<Item = (u16, &str)> {
+        let containers = self.spec.containers.iter();
+        let ports = containers.flat_map(|container| &container.ports);
+        ports.filter_map(|declared| {
+            let number = declared.get("hostPort")?.as_u64()?;
+            let protocol = declared.get("protocol").and_then(Value::as_str);
+            Some((u16::try_from(number).ok()?, protocol.unwrap_or("TCP")))
+        })
+    }
+
     /// Returns whether a container of it has this hostPort.
     pub fn has_host_port(&self, port: u16) -> bool {
-        let mut ports = self
-            .spec
-            .containers
-            .iter()
-            .flat_map(|container| &container.ports);
-        ports.any(|declared| {
-            declared.get("hostPort").and_then(serde_json::Value::as_u64) == Some(port.into())
-        })
+        self.host_ports().any(|(number, _)| number == port)
     }
 
     /// Returns whether it asks the resolver of the node, which does not know names of the cluster; `None` if its settings decide.
@@ -145,19 +150,19 @@ pub struct PodSpec {
     #[serde(deserialize_with = "null_is_default")]
     pub node_selector: Labels,
     /// Affinity, as written.
-    pub affinity: serde_json::Value,
+    pub affinity: Value,
     /// Tolerations, as written.
     #[serde(deserialize_with = "null_is_default")]
-    pub tolerations: Vec<serde_json::Value>,
+    pub tolerations: Vec<Value>,
     /// Containers of the pod.
     #[serde(deserialize_with = "null_is_default")]
     pub containers: Vec<Container>,
     /// Readiness gates, as written.
     #[serde(deserialize_with = "null_is_default")]
-    pub readiness_gates: Vec<serde_json::Value>,
+    pub readiness_gates: Vec<Value>,
     /// Volumes, as written.
     #[serde(deserialize_with = "null_is_default")]
-    pub volumes: Vec<serde_json::Value>,
+    pub volumes: Vec<Value>,
     /// Names of addresses, in the pod's hosts file.
     #[serde(deserialize_with = "null_is_default")]
     pub host_aliases: Vec<HostAlias>,
@@ -199,15 +204,15 @@ pub struct Container {
     pub args: Vec<String>,
     /// Environment variables, as written.
     #[serde(deserialize_with = "null_is_default")]
-    pub env: Vec<serde_json::Value>,
+    pub env: Vec<Value>,
     /// Ports, as written.
     #[serde(deserialize_with = "null_is_default")]
-    pub ports: Vec<serde_json::Value>,
+    pub ports: Vec<Value>,
     /// Readiness probe, as written.
-    pub readiness_probe: Option<serde_json::Value>,
+    pub readiness_probe: Option<Value>,
     /// Volume mounts, as written.
     #[serde(deserialize_with = "null_is_default")]
-    pub volume_mounts: Vec<serde_json::Value>,
+    pub volume_mounts: Vec<Value>,
 }
 
 /// `status` of a Pod.
@@ -310,7 +315,7 @@ pub struct DaemonSetSpec {
     /// Pod template.
     pub template: PodTemplate,
     /// Update strategy, as written.
-    pub update_strategy: serde_json::Value,
+    pub update_strategy: Value,
 }
 
 /// A pod template.

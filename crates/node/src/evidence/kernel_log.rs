@@ -1,5 +1,7 @@
 //! Lines of the kernel's log, in the forms of `dmesg` and `journalctl -k`.
 
+use std::net::{IpAddr, SocketAddr};
+
 use super::Time;
 
 /// A message of the kernel.
@@ -13,6 +15,53 @@ pub struct Entry<'t> {
     pub text: &'t str,
     /// The line.
     pub line: &'t str,
+}
+
+/// Seconds before the end of the log within which a message counts as new.
+const NEW: f64 = 3600.0;
+
+/// A packet that the kernel dropped, as its way back leads by another link than it came in by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Martian<'t> {
+    /// Its destination, before any rule.
+    pub destination: IpAddr,
+    /// Its source.
+    pub source: IpAddr,
+    /// The link by which it came in.
+    pub link: &'t str,
+}
+
+impl<'t> Entry<'t> {
+    /// Returns the packet of a line like `martian source DESTINATION from SOURCE, on dev LINK`.
+    pub fn martian(&self) -> Option<Martian<'t>> {
+        let (_, rest) = self.text.split_once("martian source ")?;
+        let (destination, rest) = rest.split_once(" from ")?;
+        let (source, link) = rest.split_once(", on dev ")?;
+        Some(Martian {
+            destination: destination.parse().ok()?,
+            source: source.parse().ok()?,
+            link: link.trim(),
+        })
+    }
+
+    /// Returns source and destination of a datagram with a wrong checksum: `UDP: bad checksum. From SOURCE to DESTINATION ulen LENGTH`.
+    pub fn bad_checksum(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let (_, rest) = self.text.split_once("UDP: bad checksum. From ")?;
+        let (source, rest) = rest.split_once(" to ")?;
+        let (destination, _) = rest.split_once(" ulen ")?;
+        Some((source.parse().ok()?, destination.parse().ok()?))
+    }
+}
+
+/// Returns those of `entries` of the last hour of the log, and those without a time.
+pub fn of_last_hour<'e, 't>(
+    entries: &'e [Entry<'t>],
+) -> impl Iterator<Item = &'e Entry<'t>> + use<'e, 't> {
+    let last = entries.iter().rev().find_map(|entry| entry.seconds);
+    entries.iter().filter(move |entry| {
+        let age = last.zip(entry.seconds).map(|(last, at)| last - at);
+        age.is_none_or(|age| age < NEW)
+    })
 }
 
 const MONTHS: [&str; 12] = [

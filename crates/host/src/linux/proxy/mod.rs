@@ -19,7 +19,9 @@ use http::NoResponse;
 #[cfg(fuzzing)]
 pub use http::fuzz;
 use kpx_node::cluster::config::{HEALTHZ_PORT, ORIGIN, ProxyConfig};
-use kpx_node::evidence::{Gap, Item};
+use kpx_node::evidence::{Evidence, Gap, Item};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::identity::NEEDS;
 use process::Table;
 
 /// Usual paths of kube-proxy's configuration, for a node where it does not run.
@@ -67,7 +69,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
             let Err(why) = local else {
                 return local;
             };
-            let node = node_name(context).await;
+            let node = own_node(context).await;
             let asked = context.cluster.proxy_log(&node, &context.options).await;
             asked.map_err(|gap| together(item, why, &gap))
         }
@@ -143,6 +145,20 @@ pub(super) async fn node_name(context: &Arc<Context>) -> String {
         return name;
     }
     host_name(&context.options.root)
+}
+
+/// Returns the name of the Node whose pods run on this machine: kube-proxy may be configured with another one's.
+pub(super) async fn own_node(context: &Arc<Context>) -> String {
+    let configured = node_name(context).await;
+    let options = &context.options;
+    if options.node.is_some() || configured == host_name(&options.root) {
+        return configured;
+    }
+    let mut known = Evidence::default();
+    for item in NEEDS {
+        known.insert(*item, Box::pin(super::read(*item, context)).await);
+    }
+    NodeSnapshot::new(&known).name().unwrap_or(configured)
 }
 
 /// Returns the host name, converted to a Node name as kube-proxy does.

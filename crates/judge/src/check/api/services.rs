@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use crate::check::cni::taken_by_dns;
 use crate::check::core::{
-    Collector, MODE, is_served, name_of, proto_of, service_proof, setting, sysctl_proof, unlabelled,
+    Collector, MODE, address_proof, is_served, name_of, proto_of, service_proof, setting,
+    sysctl_proof, unlabelled,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
@@ -17,9 +18,13 @@ use kpx_node::cluster::{
 };
 use kpx_node::desired::matching;
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::{Family, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::desired::NEEDS;
+use kpx_node::node::links::Address;
 use kpx_node::words::{listed, number_of};
+
+/// The bridge that the bridge plugin makes unless it is told another name, and that flannel uses.
+const BRIDGE: &str = "cni0";
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -40,7 +45,13 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         fix: Text::plain("Start the pods, or correct the selector: compare it with the pods' labels. If pods are not ready, read their events."),
         incidents: &["kubernetes/kubernetes#17359"],
-        needs: &[&[Item::Services, Item::EndpointSlices, Item::Pods]],
+        needs: &[&[
+            Item::Services,
+            Item::EndpointSlices,
+            Item::Pods,
+            Item::Nodes,
+            Item::Addresses,
+        ]],
         caused_by: &[],
         run: no_endpoints,
     },
@@ -304,6 +315,23 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
             .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
             .fix(unnetworked_fix(node));
     }
+    if let Some((bridge, range)) = foreign_bridge(facts)
+        && selected
+            .iter()
+            .any(|pod| is_here(facts, pod) && pod.is_starting())
+    {
+        let message = format!(
+            "no pod of the Service starts on this node: bridge {} has {}, which is not in the Node's range of pods ({range})",
+            bridge.link, bridge.addr
+        );
+        return Finding::new(Severity::Error, service, message)
+            .evidence([address_proof(bridge)])
+            .fix(Fix::on_node(
+                "Delete the bridge, which is left from an earlier cluster: the network plugin makes it again with the next pod. Pods that it \
+                 still carries lose their network: delete them, too.",
+                format!("ip link del {}", bridge.link),
+            ));
+    }
     let reasons = selected.into_iter().filter_map(|pod| {
         let (meta, why) = (&pod.metadata, pod.unready()?);
         let text = format!("pod {}/{}: {why}", meta.namespace, meta.name);
@@ -312,6 +340,36 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
     Finding::new(Severity::Warning, service, message)
         .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
         .evidence(reasons)
+}
+
+/// Returns the address of the bridge of pods that is in none of the Node's ranges of pods, and these ranges: the bridge plugin then makes
+/// no pods.
+fn foreign_bridge<'f>(facts: &'f Facts<'_>) -> Option<(&'f Address, String)> {
+    let own = facts.this_node().ok()?;
+    let ranges: Vec<Cidr> = own
+        .spec
+        .pod_cidrs
+        .iter()
+        .flat_map(|text| text.parse())
+        .collect();
+    let mut all = facts.node.addresses().ok()?.all.iter();
+    let bridge = all.find(|at| {
+        let mut of_family = ranges
+            .iter()
+            .filter(|range| range.family() == at.addr.family());
+        let is_bridge = at.link == BRIDGE && at.scope == "global";
+        is_bridge
+            && of_family.clone().next().is_some()
+            && !of_family.any(|range| range.contains(at.addr.addr))
+    })?;
+    Some((bridge, own.spec.pod_cidrs.join(", ")))
+}
+
+/// Returns whether `pod` is one of this node.
+fn is_here(facts: &Facts<'_>, pod: &Pod) -> bool {
+    facts
+        .called()
+        .is_ok_and(|here| pod.spec.node_name == Some(here))
 }
 
 /// Returns the finding of `service` without an endpoint, which has slices if `are_slices`: no pod matches, or no slice lists the pods

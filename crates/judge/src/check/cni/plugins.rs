@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::check::core::{
-    Collector, IDLE, MODE, PATH, PODS, Paths, REPLACEMENT, RULES, address_proof, all_rules,
-    bridges, ended, kernel_proof, known_rules, link_proof, own_address, proto_of, rule_proof,
-    runs_here, there, tool,
+    Collector, IDLE, MODE, PATH, PODS, Paths, REPLACEMENT, RULES, SOCKETS, address_proof,
+    all_rules, bridges, ended, kernel_proof, known_rules, link_proof, own_address, proto_of,
+    rule_proof, runs_here, there, tool,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict, When,
@@ -21,6 +21,9 @@ use kpx_node::net::{Family, Proto};
 use kpx_node::node::IptablesBackend;
 use kpx_node::node::links::{Address, Link};
 use kpx_node::owner::chain_owner::is_node_local_dns;
+
+/// The port of DNS.
+const DNS_PORT: u16 = 53;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -164,7 +167,7 @@ pub(super) const CHECKS: &[Check] = &[
              node, and restart it. Or let pods use 169.254.20.10 as the kubelet's clusterDNS.",
         ),
         incidents: &["kubernetes/dns#682"],
-        needs: &[MODE, PATH, &[Item::Pods]],
+        needs: &[MODE, PATH, SOCKETS, &[Item::Pods]],
         caused_by: &[],
         run: local_dns_tracked,
     },
@@ -250,20 +253,35 @@ fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
     vxlan.into_iter().map(finding).collect()
 }
 
-/// Returns a finding for each address of `NodeLocal` DNS that no link of the node has.
+/// Returns a finding for each address of `NodeLocal` DNS that no link of the node has, or at which nothing listens as its pod does not
+/// run.
 fn lost_dns(facts: &Facts<'_>) -> Verdict {
-    let all = verdict::lost_dns(facts.node)?;
+    let lost = verdict::lost_dns(facts.node)?;
+    let sockets = facts.node.sockets().ok();
+    let is_silent = |address: IpAddr| {
+        sockets.is_some_and(|all| all.taking(Proto::Udp, address, DNS_PORT).next().is_none())
+    };
+    let mut all = verdict::local_dns(facts.node)?;
+    all.retain(|(pod, address)| {
+        lost.iter().any(|(_, other)| other == address)
+            || pod.unready().is_some() && is_silent(*address)
+    });
     let finding = |(pod, address): (&Pod, IpAddr)| {
         let meta = &pod.metadata;
+        let lack = if lost.iter().any(|(_, other)| *other == address) {
+            "no link of the node has this address of NodeLocal DNS"
+        } else {
+            "nothing listens at this address of NodeLocal DNS"
+        };
         let why = pod.unready();
         let message = format!(
-            "no link of the node has this address of NodeLocal DNS, so queries to it get no answer: pod {}{}",
+            "{lack}, so queries to it get no answer: pod {}{}",
             meta.name,
             why.map_or_else(String::new, |why| format!(": {why}"))
         );
         let fix = Fix::kubectl(
-            "Find out in the log of NodeLocal DNS why it does not put the address on its link, then restart it. Until then, pods need \
-             the cluster DNS as their resolver.",
+            "Find out in the log of NodeLocal DNS why it does not take queries at the address, then restart it. Until then, pods need the \
+             cluster DNS as their resolver.",
             format!("kubectl -n {} logs {}", meta.namespace, meta.name),
         );
         Finding::new(Severity::Error, address, message).fix(fix)

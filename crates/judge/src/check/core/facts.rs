@@ -19,6 +19,15 @@ use kpx_node::owner::Owners;
 /// The items that [`Facts::mode`] reads.
 pub const MODE: &[Item] = &[Item::ProxyMode, Item::ProxyConfig, Item::ConfigMaps];
 
+/// The items that show who listens.
+pub(in crate::check) const SOCKETS: &[Item] = &[
+    Item::Sockets,
+    Item::Tcp4,
+    Item::Tcp6,
+    Item::Udp4,
+    Item::Udp6,
+];
+
 /// The input of a check.
 #[derive(Debug)]
 pub struct Facts<'a> {

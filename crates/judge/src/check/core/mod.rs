@@ -38,6 +38,7 @@ pub(in crate::check) use config_fields::{leaves, plain};
 pub(in crate::check) use config_source::{COPY, Source, mounted, text_of};
 pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};
 pub use example::{Example, Text};
+pub(in crate::check) use facts::SOCKETS;
 pub use facts::{Explain, Facts, MODE, ModeSource};
 pub use finding::{Finding, Proof, lead, stated};
 pub(crate) use idle::{SHORT_IDLE, of_tcp};

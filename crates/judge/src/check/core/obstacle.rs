@@ -9,9 +9,9 @@ use super::way::{
 use crate::check::{Advice, Fix, Line};
 use crate::trace::Subsystem;
 use crate::verdict::{
-    Arp, DEFAULT_RANGE, DEFAULT_TTL, FilterReason, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS,
-    SameNetworkAs, SilentMachine, Stranger, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
-    is_of_vpn, sysctl_of,
+    AddressHolder, Arp, DEFAULT_RANGE, DEFAULT_TTL, FilterReason, LinkState, Obstacle, PORT_RANGE,
+    RESERVED_PORTS, SameNetworkAs, SilentMachine, Stranger, Wayless, WrongMac, accept_ra_of,
+    disable_ipv6_of, is_of_vpn, sysctl_of,
 };
 use kpx_node::backend::chain_owner::{docker_network, is_aws_branch};
 use kpx_node::backend::ipvs::model::DUMMY;
@@ -73,7 +73,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("sysctl -w {key}={usual}"),
         ),
         Obstacle::ReversePath {
-            loose: true,
+            even_loose: true,
             source,
             link,
             ..
@@ -420,10 +420,14 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                  a file of /etc/sysctl.d; or let the network plugin give the links of pods the gateway's address.",
                 format!("sysctl -w {key}=0"),
             ),
-            Arp::Unsolicited(by) if by.closes => {
+            Arp::Unsolicited(by) if by.closes || by.policies.is_some() => {
                 let command = accepting(by, Family::V6, "-p icmpv6", "meta l4proto ipv6-icmp");
-                let text = "Accept ICMPv6 (IPv6 needs neighbour discovery and Packet Too Big), also in the configuration of the \
-                            firewall.";
+                let text = if by.policies.is_some() {
+                    "No NetworkPolicy can allow neighbour discovery: the agent that writes these rules has to accept it. Upgrade the agent; \
+                     until then, accept ICMPv6 before them."
+                } else {
+                    "Accept ICMPv6 (IPv6 needs neighbour discovery and Packet Too Big), also in the configuration of the firewall."
+                };
                 Fix::on_node(text, command.unwrap_or_else(|| by.listing.clone()))
             }
             Arp::There { node, by, .. } => rule_fix(by).at(node),
@@ -627,7 +631,16 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("ip -6 addr del {address} dev {link} && ip -6 addr add {address} dev {link}"),
         ),
         Obstacle::HeldElsewhere {
-            is_gateway: true, ..
+            holder: AddressHolder::All(_),
+            ..
+        } => Fix::kubectl(
+            "Take the address from the pool of the load balancers, so that the Service gets another one: with avoidBuggyIPs: true, MetalLB \
+             never assigns the last address of a network, nor the first.",
+            "kubectl get ipaddresspools.metallb.io -A -o yaml",
+        ),
+        Obstacle::HeldElsewhere {
+            holder: AddressHolder::Gateway(_),
+            ..
         } => Fix::kubectl(
             "Take the address from the pool of the load balancers, so that the Service gets another one: machines of the network look for \
              their gateway there.",

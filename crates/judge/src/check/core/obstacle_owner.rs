@@ -1,6 +1,6 @@
 //! Who sets what keeps packets from their way.
 
-use crate::verdict::{Arp, Obstacle, SilentMachine, Wayless};
+use crate::verdict::{AddressHolder, Arp, Obstacle, SilentMachine, Wayless};
 
 /// Returns who sets `what`.
 pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
@@ -129,6 +129,10 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             inside: Some(_), ..
         } => "the pod",
         Obstacle::BlockedByCloud { cloud, .. } => cloud,
+        Obstacle::HeldElsewhere {
+            holder: AddressHolder::All(_),
+            ..
+        } => "the load balancer's pool",
         Obstacle::HeldElsewhere { .. } => "the other machine",
         Obstacle::NoSourcePort { .. } => "connection tracking of the node",
         Obstacle::Further { .. } => "rules and routes of the node",

@@ -18,6 +18,7 @@ use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::desired::NEEDS;
+use kpx_node::node::links::Address;
 use kpx_node::owner::chain_owner::is_node_local_dns;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -266,10 +267,14 @@ fn conflict(facts: &Facts<'_>) -> Verdict {
             what: "node",
             name: node.metadata.name.clone(),
         }));
-        if seen.len() < 2 {
+        let services: Vec<_> = services_with(facts, ip).collect();
+        // The address of a load balancer that a program holds here, such as kube-vip or keepalived.
+        let is_held = !services.is_empty()
+            && !of_nodes.contains_key(&ip)
+            && link.is_some_and(|own| is_added(own, &others));
+        if seen.len() < 2 || nodes.is_ok() && is_held {
             continue;
         }
-        let services: Vec<_> = services_with(facts, ip).collect();
         seen.extend(services.iter().map(|service| service_proof(service)));
         let message = if link.is_some() {
             own_address(facts, &services)
@@ -289,6 +294,16 @@ fn conflict(facts: &Facts<'_>) -> Verdict {
         Err(gap) if findings.is_empty() => Err(gap),
         _ => Ok(findings),
     }
+}
+
+/// Returns whether `own` is not the first address of its link, or has no network: programs add such addresses to what the machine has.
+fn is_added(own: &Address, others: &[&Address]) -> bool {
+    let mut of_link = others.iter().filter(|other| {
+        other.link == own.link
+            && other.addr.family() == own.addr.family()
+            && other.scope == own.scope
+    });
+    own.addr.is_host() || of_link.next().is_some_and(|first| first.addr != own.addr)
 }
 
 /// Returns the effect of a Service with the node's own address in this release.

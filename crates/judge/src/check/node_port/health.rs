@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::sockets::{SOCKETS, all_sockets_read, is_proxys, socket_proof};
-use crate::check::core::{Collector, PATH, Paths, deciding, ended, own_address};
+use super::sockets::{all_sockets_read, is_proxys, socket_proof};
+use crate::check::core::{Collector, PATH, Paths, SOCKETS, deciding, ended, own_address};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
     When,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::check::core::{Collector, MODE, VERSION, node_ports, proto_of};
+use crate::check::core::{Collector, MODE, SOCKETS, VERSION, node_ports, proto_of};
 use crate::check::{
     Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
@@ -18,14 +18,6 @@ use kpx_node::net::{Family, Proto};
 use kpx_node::node::processes::is_proxy_name;
 use kpx_node::node::sockets::Socket;
 use kpx_node::owner::{Endpoint, Port, Role};
-
-pub(super) const SOCKETS: &[Item] = &[
-    Item::Sockets,
-    Item::Tcp4,
-    Item::Tcp6,
-    Item::Udp4,
-    Item::Udp6,
-];
 
 pub(super) const CHECKS: &[Check] = &[
     Check {

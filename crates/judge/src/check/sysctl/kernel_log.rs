@@ -7,10 +7,10 @@ use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, ServiceRef, Severity,
     Subject, Text, Verdict, When,
 };
-use crate::verdict::MOST_TRACKED;
+use crate::verdict::{Corrupted, MOST_TRACKED, sysctl_of};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::Item;
-use kpx_node::evidence::kernel_log::{self, Entry};
+use kpx_node::evidence::kernel_log::{self, Entry, Martian};
 use kpx_node::net::Family;
 use kpx_node::words::number_of;
 
@@ -44,9 +44,6 @@ pub(super) const CHECKS: &[Check] = &[Check {
     run: messages,
 }];
 
-/// Seconds before the end of the log within which a message counts as new.
-const NEW: f64 = 3600.0;
-
 /// The meaning of a message of the kernel.
 struct Meaning {
     about: Subject,
@@ -79,14 +76,10 @@ fn messages(facts: &Facts<'_>) -> Verdict {
     let evidence = facts.node.evidence();
     let log = evidence.shown(Item::KernelLog)?;
     let entries = kernel_log::parse(log);
-    let last = entries.iter().rev().find_map(|entry| entry.seconds);
-    let is_new = |entry: &Entry<'_>| {
-        let age = last.zip(entry.seconds).map(|(last, at)| last - at);
-        age.is_none_or(|age| age < NEW)
-    };
+    let new: Vec<&Entry<'_>> = kernel_log::of_last_hour(&entries).collect();
     let mut found: Vec<(Meaning, Vec<&Entry<'_>>)> = Vec::new();
     for entry in &entries {
-        let Some(meaning) = meaning(facts, entry.text) else {
+        let Some(meaning) = meaning(facts, entry) else {
             continue;
         };
         let same = |(of, _): &&mut (Meaning, Vec<_>)| {
@@ -99,7 +92,7 @@ fn messages(facts: &Facts<'_>) -> Verdict {
     }
     let findings = found.into_iter().filter_map(|(of, lines)| {
         let newest = *lines.last()?;
-        let severity = if is_new(newest) {
+        let severity = if new.contains(&newest) {
             of.severity
         } else {
             Severity::Info
@@ -131,8 +124,9 @@ fn messages(facts: &Facts<'_>) -> Verdict {
 }
 
 /// Returns what `line` means for Services; `None` if nothing.
-fn meaning(facts: &Facts<'_>, line: &str) -> Option<Meaning> {
+fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
     use Severity::{Info, Warning};
+    let line = entry.text;
     let has = |part: &str| line.contains(part);
     if has("nf_conntrack: table full") || has("nf_conntrack: nf_conntrack: table full") {
         let text = "the kernel dropped packets of new connections: the conntrack table was full";
@@ -163,18 +157,34 @@ fn meaning(facts: &Facts<'_>, line: &str) -> Option<Meaning> {
             format!("sysctl -w {key}=1048576"),
         ));
     }
-    if let Some((_, rest)) = line.split_once("martian source ") {
-        // martian source DESTINATION from SOURCE, on dev LINK
-        let source = word_after(rest, "from ")?;
-        let device = word_after(rest, "dev ")?;
+    if let Some(Martian { source, link, .. }) = entry.martian() {
         let text = format!(
-            "the kernel dropped packets from {source} that came in by {device}: its routes lead to this source by another link"
+            "the kernel dropped packets from {source} that came in by {link}: its routes lead to this source by another link"
         );
-        let key = format!("net.ipv4.conf.{}.rp_filter", device.replace('.', "/"));
-        return Some(Meaning::new(Subject::link(device), Warning, text).fix(
+        let key = sysctl_of(link, "rp_filter");
+        return Some(Meaning::new(Subject::link(link), Warning, text).fix(
             "Compare the route back with the link: correct the route, or set rp_filter of the link to 2.",
             format!("ip route get {source}; sysctl {key}"),
         ));
+    }
+    if let Some(Corrupted {
+        link,
+        node,
+        address,
+    }) = Corrupted::of(facts.node, entry)
+    {
+        let text = format!(
+            "the kernel dropped what node {node} ({address}) sent by its tunnel: its checksum was wrong"
+        );
+        let fix = Fix::on_node(
+            "Turn the offload of checksums off at the tunnel's link of that node, and make it persistent with a udev rule: its network \
+             card, or its hypervisor's, gets them wrong.",
+            format!("ethtool -K {link} tx-checksum-ip-generic off"),
+        );
+        return Some(Meaning {
+            fix: Some(fix.at(&node)),
+            ..Meaning::new(Subject::link(link), Warning, text)
+        });
     }
     if let Some((before, rest)) = line.split_once(": Packet has unallowed src IP (") {
         // wireguard: LINK: Packet has unallowed src IP (SOURCE) from peer NUMBER (ADDRESS:PORT)

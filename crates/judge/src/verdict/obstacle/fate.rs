@@ -1,6 +1,6 @@
 //! What obstacles do to packets.
 
-use super::{Obstacle, Which, WrongMac};
+use super::{AddressHolder, Obstacle, Which, WrongMac};
 use crate::verdict::Fate;
 
 impl Obstacle {
@@ -92,7 +92,10 @@ impl Obstacle {
                 ..
             }
             | Self::Proxied { .. }
-            | Self::HeldElsewhere { .. }
+            | Self::HeldElsewhere {
+                holder: AddressHolder::Machine(_) | AddressHolder::Gateway(_),
+                ..
+            }
             | Self::KeptHere { now: Some(_), .. }
             | Self::Ended { now: Some(_), .. } => Fate::Misled,
             Self::Taken {
@@ -102,6 +105,10 @@ impl Obstacle {
             | Self::Deaf { .. }
             | Self::OwnEnd { .. }
             | Self::NoLocalPort { .. }
+            | Self::HeldElsewhere {
+                holder: AddressHolder::All(_),
+                ..
+            }
             | Self::InsideRoute { reply: false, .. }
             | Self::Inside { refused: true, .. }
             | Self::Wayless { refused: true, .. }

@@ -129,6 +129,17 @@ pub enum Which {
 /// The sysctl with the TTL that packets are sent with.
 pub const DEFAULT_TTL: &str = "net.ipv4.ip_default_ttl";
 
+/// What has the address of a load balancer in the network of the nodes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum AddressHolder {
+    /// A machine that is no node: its link-layer address.
+    Machine(String),
+    /// A gateway of this node: its link-layer address.
+    Gateway(String),
+    /// All machines there: it is the broadcast address of this network. A kernel opens no connection to it.
+    All(Cidr),
+}
+
 /// The owner of the wrong MAC at a tunnel.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum WrongMac {

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::tunnel::off_tunnel;
 use super::{
-    DEFAULT_TTL, FilterReason, Obstacle, SameNetworkAs, SilentMachine, WayThere, Wayless, Which,
-    WrongMac, accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
+    AddressHolder, DEFAULT_TTL, FilterReason, Obstacle, SameNetworkAs, SilentMachine, WayThere,
+    Wayless, Which, WrongMac, accept_ra_of, disable_ipv6_of, route_words, sysctl_of,
 };
 use crate::trace::mismatch::listed;
 use crate::verdict::local_ports::{MASQUERADED_PORTS, PORT_RANGE, RESERVED_PORTS};
@@ -38,7 +38,7 @@ impl fmt::Display for Obstacle {
                 link,
                 source,
                 back,
-                loose,
+                even_loose,
                 because,
             } => {
                 if let Some(FilterReason::InPodRange { range, address }) = because {
@@ -47,13 +47,13 @@ impl fmt::Display for Obstacle {
                         "clusterCIDR {range} contains {address}, the node's own address, so kube-proxy does not masquerade its connections: "
                     )?;
                 }
-                let which = if *loose { "loose" } else { "strict" };
+                let which = if *even_loose { "" } else { "strict " };
                 write!(
                     f,
-                    "the {which} rp_filter of {link} drops packets from {source}: "
+                    "the {which}rp_filter of {link} drops packets from {source}: "
                 )?;
                 match back {
-                    Some(back) if *loose => write!(
+                    Some(back) if *even_loose => write!(
                         f,
                         "the route back leads by {back}, and {link} has no IPv4 address"
                     ),
@@ -431,17 +431,27 @@ impl fmt::Display for Obstacle {
             Self::HeldElsewhere {
                 address,
                 link,
-                mac,
-                is_gateway: true,
+                holder: AddressHolder::Gateway(mac),
             } => write!(
                 f,
                 "{address}, the address of a load balancer, is also that of a gateway of this node, at {mac} on {link}"
             ),
             Self::HeldElsewhere {
-                address, link, mac, ..
+                address,
+                link,
+                holder: AddressHolder::Machine(mac),
             } => write!(
                 f,
                 "another machine has {address}, the address of a load balancer: on {link} it is at {mac}, the link-layer address of no node"
+            ),
+            Self::HeldElsewhere {
+                address,
+                link,
+                holder: AddressHolder::All(network),
+            } => write!(
+                f,
+                "{address}, the address of a load balancer, is the broadcast address of {network}, the network of {link}: no machine opens a \
+                 connection to it, and no router leads there"
             ),
             Self::DuplicateInside { address, pod } => write!(
                 f,

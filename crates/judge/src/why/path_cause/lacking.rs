@@ -81,14 +81,11 @@ impl Look<'_> {
         let is_it = |pod: &&Pod| {
             name.split_once('/') == Some((&*pod.metadata.namespace, &*pod.metadata.name))
         };
-        let pod = self
-            .node
-            .pods()
-            .ok()
-            .and_then(|pods| pods.iter().find(is_it));
+        let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
+        let pod = pods.iter().find(is_it);
         let listens = |address, port| self.judge.listens_inside(address, port);
         let nodes = self.node.nodes().map_or(&[][..], Vec::as_slice);
-        pod.and_then(|pod| Waits::of(pod, nodes, &listens))
+        pod.and_then(|pod| Waits::of(pod, pods, nodes, &listens))
             .unwrap_or(Waits {
                 pod: name,
                 reason: "not ready".to_owned(),

@@ -1,0 +1,66 @@
+//! What the kernel's log of the last hour says of packets that it dropped.
+
+use std::net::IpAddr;
+
+use kpx_node::evidence::Item;
+use kpx_node::evidence::kernel_log::{self, Entry, Martian};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::links::Link;
+
+/// Datagrams of a tunnel that came from a node with a wrong checksum: the kernel dropped them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Corrupted {
+    /// The tunnel's link here.
+    pub(crate) link: String,
+    /// The node that sent them.
+    pub(crate) node: String,
+    /// Its address.
+    pub(crate) address: IpAddr,
+}
+
+impl Corrupted {
+    /// Returns what `entry` of the log of `node` says of them.
+    pub(crate) fn of(node: &NodeSnapshot<'_>, entry: &Entry<'_>) -> Option<Self> {
+        let (source, to) = entry.bad_checksum()?;
+        let address = source.ip();
+        let is_tunnel = |link: &&Link| link.tunnel_port == Some(to.port());
+        let link = node.links().ok()?.all.iter().find(is_tunnel)?;
+        let mut nodes = node.nodes().ok()?.iter();
+        let sender = nodes.find(|node| {
+            let mut all = node.status.addresses.iter();
+            all.any(|own| own.address.parse() == Ok(address))
+        })?;
+        Some(Self {
+            link: link.name.clone(),
+            node: sender.metadata.name.clone(),
+            address,
+        })
+    }
+}
+
+/// Returns the datagrams of tunnels to `node` that had a wrong checksum.
+pub(super) fn corrupted(node: &NodeSnapshot<'_>) -> Vec<Corrupted> {
+    let lines = kernel_log::parse(log(node));
+    let entries = kernel_log::of_last_hour(&lines);
+    let mut found: Vec<Corrupted> = Vec::new();
+    for of_tunnel in entries.filter_map(|entry| Corrupted::of(node, entry)) {
+        if !found.contains(&of_tunnel) {
+            found.push(of_tunnel);
+        }
+    }
+    found
+}
+
+/// Returns the packets that the kernel of `node` dropped for their way back, the newest first.
+pub(super) fn martians<'n>(node: &'n NodeSnapshot<'n>) -> Vec<Martian<'n>> {
+    let lines = kernel_log::parse(log(node));
+    let found = kernel_log::of_last_hour(&lines).filter_map(Entry::martian);
+    let mut found: Vec<Martian<'n>> = found.collect();
+    found.reverse();
+    found
+}
+
+/// Without the log, nothing is claimed.
+fn log<'a>(node: &'a NodeSnapshot<'_>) -> &'a str {
+    node.evidence().text(Item::KernelLog).unwrap_or_default()
+}
