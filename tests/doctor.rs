@@ -25,6 +25,7 @@ mod interfaces;
 pub(crate) mod known_bugs;
 mod layers;
 mod links;
+mod logged;
 mod machines;
 mod meant;
 mod neighbours;

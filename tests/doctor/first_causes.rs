@@ -555,6 +555,16 @@ async fn the_address_of_node_local_dns_is_on_a_link() {
         }),
     );
     assert!(found(&dir, "CN10").await.is_empty());
+    object(&dir, PODS, "node-local-dns-x7k2p", |dns| {
+        dns["status"] = json!({"phase": "Running", "containerStatuses": [{"name": "node-cache", "ready": false, "restartCount": 41,
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]});
+    });
+    let all = found(&dir, "CN10").await;
+    assert!(
+        all.iter()
+            .any(|of| of.1.contains("nothing listens at this address")),
+        "{all:?}"
+    );
 }
 
 #[tokio::test]

@@ -565,8 +565,10 @@ impl Judge<'_> {
         let is_special =
             |rule: &PolicyRule| rule.from.is_some() || rule.iif.is_some() || rule.mark.is_some();
         if !rules.iter().any(is_special) {
-            let (back, _) = self.way_to(outcome.sent_from)?;
-            return (back != link).then_some(back);
+            let back = self.router.found(Lookup::to(Asked::new(outcome.sent_from, None)));
+            // Of several next hops, each gets some of the replies.
+            let mut links = back.ok()??.devices().into_iter();
+            return links.find(|back| *back != link).map(str::to_owned);
         }
         let reply = self.reply_to(question, outcome)?;
         let walks = self.back(Family::of(question.flow.destination));

@@ -549,11 +549,14 @@ impl<'n> Judge<'n> {
     /// Returns tracked connections that take packets of the client past the rules to addresses that are no endpoints. A UDP
     /// client that keeps sending never gets another entry.
     fn tracked(&self, question: Question<'_>, outcomes: &[Outcome]) -> Option<Fault> {
-        let (flow, port) = (question.flow, question.port?);
+        let flow = question.flow;
         if flow.proto != Proto::Udp || flow.established {
             return None;
         }
         let at = SocketAddr::new(flow.destination, flow.port);
+        let Some(port) = question.port else {
+            return self.untranslated(outcomes, at);
+        };
         let is_endpoint = port.endpoints.iter().any(|endpoint| endpoint.addr == at);
         if is_endpoint {
             return None;
@@ -586,6 +589,27 @@ impl<'n> Judge<'n> {
                 gap,
             })),
         }
+    }
+
+    /// Returns the tracked connections to `at`, the address of no Service, that take UDP packets of the client past the rules that
+    /// translate them now: they are older than the rules.
+    fn untranslated(&self, outcomes: &[Outcome], at: SocketAddr) -> Option<Fault> {
+        let client = outcomes.first()?.sent_from;
+        let is_translated = |outcome: &Outcome| SocketAddr::from(outcome.destination) != at;
+        if !outcomes.iter().all(is_translated) {
+            return None;
+        }
+        let entries = self.node.conntrack().ok()?.entries.iter();
+        let stale = entries.filter(|entry| {
+            entry.proto == Proto::Udp
+                && entry.original.source.ip() == client
+                && entry.is_untranslated_to(at)
+        });
+        let count = stale.count();
+        (count > 0).then(|| Fault::Stale {
+            count,
+            backends: vec![at],
+        })
     }
 
     fn knows_endpoints(&self, question: Question<'_>, port: &Port) -> bool {

@@ -76,6 +76,11 @@ impl Judge<'_> {
             return None;
         }
         let there = self.broken(outcome.leaves_by()?, Some(outcome.destination.0));
+        // What a tunnel carries leaves by another link.
+        let under = || {
+            let (link, _) = self.way_to(self.outer_end(outcome)?)?;
+            self.broken(&link, None)
+        };
         let back = || {
             let is_host = question.flow.entry == Entry::Host;
             let (link, _) = self.way_to(outcome.sent_from).filter(|_| !is_host)?;
@@ -84,7 +89,7 @@ impl Judge<'_> {
             let shared = is_outside.then(|| self.client_in_bridge(&link, outcome.sent_from));
             Some(shared.flatten().unwrap_or(broken))
         };
-        let broken = there.or_else(back)?;
+        let broken = there.or_else(under).or_else(back)?;
         Some(Fault::Obstacle(Box::new(broken)))
     }
 

@@ -70,6 +70,14 @@ const AGENTS: &[&str] = &["kube-flannel", "flannel", "calico-node", "canal"];
 const OF_SWITCH: &[&str] = &["genev_sys_", "vxlan_sys_"];
 
 impl Judge<'_> {
+    /// Returns the address to which the tunnel sends a packet that leaves by it.
+    pub(super) fn outer_end(&self, outcome: &Outcome) -> Option<IpAddr> {
+        let tunnel = carrier(outcome.leaves_by()?, &self.node.links().ok()?.all)?;
+        carried_by(tunnel)?;
+        let (_, other) = self.both_ends(outcome)?;
+        end_of(other, outer_family(tunnel))
+    }
+
     /// Returns the fault of a packet to a pod of another node if rules of this node stop, or may stop, the packets of the tunnel
     /// to that node or from it.
     pub(super) fn stopped_tunnel(

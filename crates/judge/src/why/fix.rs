@@ -103,10 +103,14 @@ impl Cause {
                 format!("kubectl -n {namespace} describe service {name}"),
             ),
             // The doctor has the same text for UDP and SCTP.
-            Self::StaleConnections { protocol, .. } if protocol != "tcp" => kpx(
-                "End the connections; the next packet creates a correct one.",
-                &["reconcile", "--part", "conntrack", "--apply"],
-            ),
+            Self::StaleConnections { protocol, .. }
+                if protocol != "tcp" && at.service.is_some() =>
+            {
+                kpx(
+                    "End the connections; the next packet creates a correct one.",
+                    &["reconcile", "--part", "conntrack", "--apply"],
+                )
+            }
             Self::StaleConnections { end, .. } => on_node(
                 "End the connections; the next packet creates a correct one.",
                 end.clone(),

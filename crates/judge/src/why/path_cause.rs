@@ -278,19 +278,7 @@ impl Look<'_> {
                     fix: room_fix(*most, crowd.as_ref()),
                 })
             }
-            What::Tracked => {
-                let (count, backends) = faults.iter().find_map(|fault| match fault {
-                    Fault::Stale { count, backends } => Some((*count, backends.clone())),
-                    _ => None,
-                })?;
-                Blame::breaks(Cause::StaleConnections {
-                    count,
-                    address: cell.to(),
-                    protocol: cell.flow.proto.to_string(),
-                    end: crate::trace::end_tracked(&cell.flow, &backends),
-                    backends,
-                })
-            }
+            What::Tracked => stale_connections(cell, &faults)?,
             What::Obstacle(what) => Blame::breaks(obstacle_cause(what)),
             What::Hairpin(bridge) => Blame::breaks(Cause::HairpinPort {
                 bridge: bridge.clone(),
@@ -315,6 +303,7 @@ impl Look<'_> {
         let foreign = sets.iter().flatten().filter_map(|set| match &set.what {
             What::Foreign(hop) => Some(Blame::breaks(self.foreign(hop, &path.cell))),
             What::Obstacle(what) => Some(Blame::breaks(obstacle_cause(what))),
+            What::Tracked => stale_connections(&path.cell, &path.cell.verdict.faults()),
             _ => None,
         });
         let found: Vec<_> = foreign.collect();
@@ -375,4 +364,19 @@ fn same(a: &Sets, b: &Sets) -> bool {
             .collect()
     };
     a.len() == b.len() && repairs(a) == repairs(b)
+}
+
+/// Returns that tracked connections take the packets of `cell` past the rules, if one of `faults` says so.
+fn stale_connections(cell: &Cell, faults: &[&Fault]) -> Option<Blame> {
+    let (count, backends) = faults.iter().find_map(|fault| match fault {
+        Fault::Stale { count, backends } => Some((*count, backends.clone())),
+        _ => None,
+    })?;
+    Some(Blame::breaks(Cause::StaleConnections {
+        count,
+        address: cell.to(),
+        protocol: cell.flow.proto.to_string(),
+        end: crate::trace::end_tracked(&cell.flow, &backends),
+        backends,
+    }))
 }

@@ -159,7 +159,7 @@ impl Cause {
                 backends,
                 ..
             } if backends.iter().all(|backend| backend == address) => format!(
-                "{} to {address} on {node} {} not translated, so the packets leave for that address itself: the clients get no answer until \
+                "{} to {address} on {node} {} not translated, so the packets go to that address itself: the clients get no answer until \
                  the entries end",
                 number_of(*count, &format!("tracked {protocol} connection")),
                 if *count == 1 { "is" } else { "are" },

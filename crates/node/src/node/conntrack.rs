@@ -36,6 +36,13 @@ pub struct Entry {
     pub zone: u16,
 }
 
+impl Entry {
+    /// Returns whether its packets go to `at` and nothing translates them.
+    pub fn is_untranslated_to(&self, at: SocketAddr) -> bool {
+        self.original.destination == at && self.reply.source == at
+    }
+}
+
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Tuple {

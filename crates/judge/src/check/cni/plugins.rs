@@ -1,7 +1,9 @@
 //! Network plugins: eBPF service proxies, `hostPorts`, bridges, VXLAN and `NodeLocal` DNS.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::check::conntrack::connection;
 use crate::check::core::{
     Collector, IDLE, MODE, PATH, PODS, Paths, REPLACEMENT, RULES, SOCKETS, address_proof,
     all_rules, bridges, ended, kernel_proof, known_rules, link_proof, own_address, proto_of,
@@ -19,6 +21,7 @@ use kpx_node::cluster::{Pod, Service};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::IptablesBackend;
+use kpx_node::node::conntrack;
 use kpx_node::node::links::{Address, Link};
 use kpx_node::owner::chain_owner::is_node_local_dns;
 
@@ -92,7 +95,7 @@ pub(super) const CHECKS: &[Check] = &[
             "containernetworking/plugins#512",
             "projectcalico/calico#3412: the rule of a removed pod comes first",
         ],
-        needs: &[PATH],
+        needs: &[PATH, &[Item::Conntrack]],
         caused_by: &[],
         run: host_ports,
     },
@@ -482,6 +485,54 @@ fn unserved(facts: &Facts<'_>, family: Family, pod: &Pod) -> Fix {
     )
 }
 
+/// Returns the finding of tracked UDP flows to the hostPort `port` of a pod that began before its rule: they pass it by as long as
+/// their clients go on sending.
+fn older_flows(facts: &Facts<'_>, port: &HostPort<'_>) -> Option<Finding> {
+    let own = &facts.node.addresses().ok()?.all;
+    let is_own =
+        |at: SocketAddr| at.port() == port.number && own.iter().any(|own| own.addr.addr == at.ip());
+    let entries = facts.node.conntrack().ok()?.entries.iter();
+    let older: Vec<&conntrack::Entry> = entries
+        .filter(|entry| {
+            let to = entry.original.destination;
+            entry.proto == Proto::Udp
+                && port.proto == Proto::Udp
+                && is_own(to)
+                && entry.is_untranslated_to(to)
+        })
+        .collect();
+    if older.is_empty() {
+        return None;
+    }
+    let to: BTreeSet<IpAddr> = older
+        .iter()
+        .map(|entry| entry.original.destination.ip())
+        .collect();
+    let ends: Vec<String> = to
+        .iter()
+        .map(|to| {
+            format!(
+                "conntrack -D -p udp -d {to} --dport {} -r {to}",
+                port.number
+            )
+        })
+        .collect();
+    let meta = &port.pod.metadata;
+    let about = Subject::object("Pod", &meta.namespace, &meta.name);
+    let subject = format!("{about} {}", port.number);
+    let message = "UDP flows to the hostPort are older than its rule, and pass it by: they do not reach the pod";
+    let seen = older.iter().map(|entry| connection(entry));
+    Some(
+        Finding::new(Severity::Error, about, message)
+            .called(subject)
+            .evidence(seen)
+            .fix(Fix::on_node(
+                "End the flows: the next packet of each begins a new one, which the rule translates.",
+                ends.join("; "),
+            )),
+    )
+}
+
 fn host_ports(facts: &Facts<'_>) -> Verdict {
     let here = facts.called()?;
     let pods = facts.node.pods()?;
@@ -529,6 +580,7 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
                 })
             });
             let Some(end) = astray.and_then(|ends| ends.into_iter().next()) else {
+                findings.extend(older_flows(facts, port));
                 continue;
             };
             // A Service with this address and port takes the packets first: NP03 names a NodePort, and k3s makes pods with hostPorts

@@ -277,7 +277,7 @@ fn takes(state: Option<EndpointState>) -> bool {
     )
 }
 
-fn connection(entry: &Entry) -> Proof {
+pub(in crate::check) fn connection(entry: &Entry) -> Proof {
     Proof::Connection(format!(
         "{} {} to {}, replies from {}",
         entry.proto, entry.original.source, entry.original.destination, entry.reply.source

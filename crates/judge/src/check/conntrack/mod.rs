@@ -4,8 +4,8 @@ mod flows;
 mod table;
 
 pub(in crate::check) use flows::FLOWS;
-pub(in crate::check) use flows::stale_of;
 pub use flows::{Stale, Why, stale};
+pub(in crate::check) use flows::{connection, stale_of};
 pub use table::room_fix;
 
 use super::Check;
