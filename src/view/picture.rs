@@ -414,6 +414,7 @@ const fn stage_of_cause(cause: &Cause) -> Option<Stage> {
     Some(match cause {
         Cause::NoService { .. }
         | Cause::Dns { .. }
+        | Cause::DnsFails { .. }
         | Cause::NodeResolver { .. }
         | Cause::NoAddress { .. }
         | Cause::OfNode { .. }

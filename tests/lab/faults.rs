@@ -358,7 +358,7 @@ pub(crate) const FAULTS: &[Row] = &[
             "iptables -t nat -I POSTROUTING -d {far} -j SNAT --to-source 10.210.0.250",
         )],
         back: &[Node(
-            "iptables -t nat -D POSTROUTING -d {far} -j SNAT --to-source 10.210.0.250",
+            "iptables -t nat -D POSTROUTING -d {far} -j SNAT --to-source 10.210.0.250 || iptables -t nat -D POSTROUTING -d {far} -j MASQUERADE",
         )],
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", Part)),

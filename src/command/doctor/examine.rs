@@ -19,7 +19,7 @@ use crate::command::shared::session::Session;
 use crate::view::head;
 use kpx_host::clock;
 use kpx_judge::check::ignore::{EXAMPLE, Ignores};
-use kpx_judge::check::{self, Check, Facts, Question, Severity};
+use kpx_judge::check::{self, Check, Facts, Question, ServiceRef, Severity};
 use kpx_judge::diff;
 use kpx_node::evidence::Item;
 use kpx_node::node::NodeSnapshot;
@@ -125,9 +125,9 @@ pub(in crate::command) async fn examine_case(
         }
     }
     if let Some(tally) = &head.services {
-        check::temper(&mut outcomes, |service| {
-            tally.working.contains(&service.whole().to_string())
-        });
+        let works = |service: &ServiceRef| tally.working.contains(&service.whole().to_string());
+        let all_work = tally.failing.is_empty() && tally.doubts.is_empty();
+        check::temper(&mut outcomes, works, all_work);
     }
     let ignored = &asked.ignores;
     // Entries expire by the time of the bundle, if it has one.

@@ -121,7 +121,7 @@ async fn resolve(session: &Session, args: &ResolveArgs) -> Result<ResolveReport,
 }
 
 /// Returns the address of cluster DNS.
-fn server(services: &[Service], session: &Session) -> DnsServer {
+pub(in crate::command) fn server(services: &[Service], session: &Session) -> DnsServer {
     let named = |service: &&Service| {
         (
             service.metadata.namespace.as_str(),

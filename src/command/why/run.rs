@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::args::{ProbeFrom, WhyArgs};
 use super::report::nodes::WhyOfNodes;
 use super::report::{Probed, WhyReport, picture, svg};
-use crate::command::resolve::run::{Unresolved, unresolved};
+use crate::command::resolve::report::DnsServer;
+use crate::command::resolve::run::{Unresolved, server, unresolved};
 use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity::{named, reach, reach_all};
@@ -120,6 +121,10 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     if let Some(cause) = of_node {
         answer.add(cause, Fate::Refused);
     } else if let Some(name) = name
+        && let Some((cause, fate)) = failing_dns(session, &node, &look, name)
+    {
+        answer.add(cause, fate);
+    } else if let Some(name) = name
         && let Some((server, result)) = unresolved(session, name).await?
     {
         let fate = match &result {
@@ -166,6 +171,30 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
         next,
         next_machine: next_machine.flatten(),
         picture,
+    })
+}
+
+/// Returns why connections of pods to cluster DNS fail, by the evidence, and their fate: one question may meet the endpoint that answers.
+fn failing_dns(
+    session: &Session,
+    node: &NodeSnapshot<'_>,
+    look: &Look<'_>,
+    name: &str,
+) -> Option<(Cause, Fate)> {
+    let DnsServer::Address(server) = server(node.services().ok()?, session) else {
+        return None;
+    };
+    let asked = Asked::Address(server.ip(), Some(server.port()), Some(Proto::Udp));
+    let answer = look.why(&asked, None).ok()?;
+    let is_pod = |client| matches!(client, Client::Pod | Client::Single | Client::Itself);
+    let fails = |path: &why::Path| is_pod(path.client) && path.fate.fails() && !path.by_design;
+    answer.paths.iter().any(fails).then(|| {
+        let cause = Cause::DnsFails {
+            name: name.to_owned(),
+            reason: answer.sentence,
+            fix: Box::new(answer.fix),
+        };
+        (cause, answer.fate)
     })
 }
 

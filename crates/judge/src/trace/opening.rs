@@ -53,12 +53,22 @@ const PRIVATE: [&str; 6] = [
 /// Returns whether no program of the node takes what TPROXY hands to `port`: then the rule of iptables drops the packet that opens a
 /// connection (`tproxy_tg4`), and that of nft does not match (`nft_tproxy_eval_v4`).
 pub(super) fn lacks_proxy(port: u16, packet: &Packet, router: &Router<'_>) -> bool {
+    port != 0 && is_unheard(packet, router, |own| own == port)
+}
+
+/// Returns whether no socket of the node takes `packet`, which opens a connection, at its port.
+pub(super) fn lacks_listener(packet: &Packet, router: &Router<'_>) -> bool {
+    is_unheard(packet, router, |own| packet.port().is(own))
+}
+
+/// Returns whether `packet` opens a connection, and no program of the node listens at a port for which `is_it` holds.
+fn is_unheard(packet: &Packet, router: &Router<'_>, is_it: impl Fn(u16) -> bool) -> bool {
     let is_of =
-        |socket: &Socket| socket.proto == packet.shown_proto() && socket.local.port() == port;
+        |socket: &Socket| socket.proto == packet.shown_proto() && is_it(socket.local.port());
     let sockets = router.node.sockets();
     let is_silent = sockets
         .is_ok_and(|sockets| sockets.gaps.is_empty() && !sockets.listening.iter().any(is_of));
-    port != 0 && !packet.established && is_silent
+    !packet.established && is_silent
 }
 
 /// Returns whether all of `values` are in `range`, or none; `None` for a part of them.

@@ -565,7 +565,9 @@ impl Judge<'_> {
         let is_special =
             |rule: &PolicyRule| rule.from.is_some() || rule.iif.is_some() || rule.mark.is_some();
         if !rules.iter().any(is_special) {
-            let back = self.router.found(Lookup::to(Asked::new(outcome.sent_from, None)));
+            let back = self
+                .router
+                .found(Lookup::to(Asked::new(outcome.sent_from, None)));
             // Of several next hops, each gets some of the replies.
             let mut links = back.ok()??.devices().into_iter();
             return links.find(|back| *back != link).map(str::to_owned);

@@ -290,6 +290,9 @@ pub struct Tally {
     pub restricted: Vec<String>,
     /// The Services of which something is not known.
     pub unknown: Vec<String>,
+    /// The reason of each unknown Service, but of those of which only the load balancer is unknown.
+    #[serde(skip)]
+    pub doubts: Vec<(String, String)>,
     /// The unknown Services of which only the load balancer is unknown.
     #[serde(skip)]
     pub behind_balancers: usize,
@@ -375,9 +378,14 @@ impl Tally {
                     tally.restricted.push(service);
                 }
                 Standing::Unknown => {
-                    reasons.extend(doubt(&ports));
+                    let reason = doubt(&ports);
                     let is_hidden = ports.iter().all(|port| port.is_behind_balancer());
                     tally.behind_balancers += usize::from(is_hidden);
+                    let shown = reason.iter().filter(|_| !is_hidden);
+                    tally
+                        .doubts
+                        .extend(shown.map(|(_, reason)| (service.clone(), reason.clone())));
+                    reasons.extend(reason);
                     tally.unknown_of_single &= ports.iter().all(|port| port.is_open_to_single());
                     tally.unknown.push(service);
                 }

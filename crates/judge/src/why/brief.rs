@@ -15,6 +15,7 @@ impl Cause {
             Self::Dns { name, .. } | Self::NodeResolver { name, .. } => {
                 format!("DNS does not resolve {name}")
             }
+            Self::DnsFails { .. } => "connections to cluster DNS fail".to_owned(),
             Self::NoAddress { address, .. } => format!("no Service has {address}"),
             Self::OfNode { at, other, .. } => format!("{at} is of {other}"),
             Self::NoNodePort { port } => format!("no Service has NodePort {port}"),
@@ -118,6 +119,7 @@ impl Cause {
             self,
             Self::NoService { .. }
                 | Self::Dns { .. }
+                | Self::DnsFails { .. }
                 | Self::NodeResolver { .. }
                 | Self::NoAddress { .. }
                 | Self::OfNode { .. }

@@ -47,6 +47,16 @@ pub enum Cause {
         /// Its answer.
         result: String,
     },
+    /// Connections to cluster DNS fail, so the name of the Service is not found by some or all clients.
+    DnsFails {
+        /// The name.
+        name: String,
+        /// Why they fail, as a sentence.
+        reason: String,
+        /// The fix.
+        #[serde(skip)]
+        fix: Box<Option<Fix>>,
+    },
     /// The client asks the resolver of its node, which does not know names of the cluster.
     NodeResolver {
         /// The name that does not resolve.
@@ -508,6 +518,7 @@ impl Cause {
         match self {
             Self::NoService { .. }
             | Self::Dns { .. }
+            | Self::DnsFails { .. }
             | Self::NodeResolver { .. }
             | Self::NoAddress { .. }
             | Self::OfNode { .. }

@@ -307,7 +307,7 @@ impl Cause {
                 };
                 with(text, format!("kubectl -n {namespace} {what}"))
             }
-            Self::Finding { fix, .. } => (**fix).clone(),
+            Self::Finding { fix, .. } | Self::DnsFails { fix, .. } => (**fix).clone(),
             Self::Unexplained { .. } if service.is_of_api() => Some(Fix::said(
                 "An API server announces its own address as an endpoint: if this node does not reach it there, let it announce another \
                  address (--advertise-address of kube-apiserver; on a machine with several addresses also --node-ip of the kubelet).",

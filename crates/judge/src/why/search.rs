@@ -7,7 +7,7 @@ use super::candidates::{Candidate, What, failing, is_of_range};
 use super::look::Look;
 use crate::repair::{self, Edit, Repair};
 use crate::trace::Effect;
-use crate::verdict::{Cell, Fate, Fault, Missing, Question, Target};
+use crate::verdict::{Cell, Fate, Fault, Missing, Obstacle, Question, Target};
 use kpx_node::cluster::Service;
 use kpx_node::net::Family;
 use kpx_node::owner::{Owners, Port};
@@ -333,7 +333,7 @@ fn distinct(mut sets: Sets, are_its: bool, fate: Fate) -> Sets {
         sets.sort_by_key(|set| may_lead(set));
     }
     // So does the lack of a better route.
-    let leads = |set: &[Candidate]| set.iter().all(|one| matches!(one.what, What::Route(..)));
+    let leads = |set: &[Candidate]| set.iter().all(|one| is_lead(&one.what));
     let lacks = |set: &[Candidate]| set.iter().all(|one| matches!(one.what, What::PodRoute(_)));
     if sets.iter().any(|set| leads(set)) {
         sets.retain(|set| !lacks(set));
@@ -348,6 +348,17 @@ fn distinct(mut sets: Sets, are_its: bool, fate: Fate) -> Sets {
         }
     }
     distinct
+}
+
+/// Returns whether `what` is a rule or route that leads packets astray.
+fn is_lead(what: &What) -> bool {
+    match what {
+        What::Route(..) => true,
+        What::Obstacle(of) => {
+            matches!(**of, Obstacle::Detour { .. } | Obstacle::HiddenRoute { .. })
+        }
+        _ => false,
+    }
 }
 
 fn repairs_of(set: &[Candidate]) -> Vec<&Repair> {

@@ -37,6 +37,7 @@ impl Cause {
             self,
             Self::NoService { .. }
                 | Self::Dns { .. }
+                | Self::DnsFails { .. }
                 | Self::NodeResolver { .. }
                 | Self::NoAddress { .. }
                 | Self::OfNode { .. }
@@ -96,6 +97,9 @@ impl Cause {
                 "{subject} cannot be reached by its name: cluster DNS at {server}, asked from {node}, does not resolve \
                  {name} ({result})"
             ),
+            Self::DnsFails { name, reason, .. } => {
+                format!("clients of {subject} do not always find the address of {name}: {reason}")
+            }
             Self::NodeResolver {
                 name,
                 pod,

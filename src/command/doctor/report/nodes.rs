@@ -104,7 +104,7 @@ pub(crate) struct Unknown {
 #[derive(Debug)]
 pub(crate) struct Part {
     failing: Vec<Failing>,
-    open: Option<(String, Vec<String>)>,
+    doubts: Vec<(String, String)>,
     lacks_data: bool,
     findings: Vec<(Key, Box<str>)>,
     unknown: Vec<(Box<str>, &'static str)>,
@@ -123,10 +123,7 @@ impl Together for DoctorOfNodes {
         let services = report.head.services.as_ref();
         Part {
             failing: services.map_or_else(Vec::new, |tally| tally.failing.clone()),
-            // A load balancer is unknown everywhere.
-            open: services
-                .filter(|tally| tally.unknown.len() > tally.behind_balancers)
-                .and_then(|tally| Some((tally.reason.clone()?, tally.unknown.clone()))),
+            doubts: services.map_or_else(Vec::new, |tally| tally.doubts.clone()),
             lacks_data: report.lacks_data(),
             unknown: unknown.collect(),
             next: on(report.next_machine.as_deref(), &report.next),
@@ -165,9 +162,9 @@ impl Together for DoctorOfNodes {
             self.next = Some((rank, part.next));
         }
         self.failing.add(node, part.failing);
-        if let Some((reason, services)) = part.open {
-            let (all, nodes) = self.open.entry(reason).or_default();
-            all.extend(services);
+        for (service, reason) in part.doubts {
+            let (services, nodes) = self.open.entry(reason).or_default();
+            services.insert(service);
             nodes.add(node);
         }
         for (key, subject) in part.findings {
@@ -258,12 +255,23 @@ impl Together for DoctorOfNodes {
     }
 }
 
+/// Returns how many reasons are shown.
+fn shown(page: &Page) -> usize {
+    const FEW: usize = 5;
+    if page.style().verbose > 0 {
+        usize::MAX
+    } else {
+        FEW
+    }
+}
+
 fn open(unknown: &[UnknownServices], read: usize, page: &mut Page) {
     if unknown.is_empty() {
         return;
     }
     title(page, "Services that are unknown");
-    let rows = unknown.iter().map(|of| {
+    let shown = shown(page);
+    let rows = unknown.iter().take(shown).map(|of| {
         let services = of.services.iter().map(String::as_str);
         vec![
             named(&services.collect::<Vec<_>>(), 1, page),
@@ -273,6 +281,10 @@ fn open(unknown: &[UnknownServices], read: usize, page: &mut Page) {
     });
     let rows: Vec<_> = rows.collect();
     page.grid(&[("SERVICES", 0), ("NODES", 0), ("REASON", 0)], &rows);
+    if unknown.len() > rows.len() {
+        let rest = number_of(unknown.len() - rows.len(), "more reason");
+        page.line(&format!("{rest} (-v lists them)"));
+    }
 }
 
 fn table(findings: &[&Finding], read: usize, page: &mut Page) {
@@ -312,18 +324,12 @@ fn named(names: &[&str], few: usize, page: &Page) -> String {
 }
 
 fn unknown(unknown: &[Unknown], read: usize, page: &mut Page) {
-    /// The number of reasons shown without `-v`.
-    const FEW: usize = 5;
     if unknown.is_empty() {
         return;
     }
     page.line("");
     page.line(&page.paint(Tone::Unclear, "unknown"));
-    let shown = if page.style().verbose > 0 {
-        unknown.len()
-    } else {
-        FEW
-    };
+    let shown = shown(page);
     for of in unknown.iter().take(shown) {
         let checks: Vec<&str> = of.checks.iter().copied().collect();
         let checks = match checks.as_slice() {

@@ -165,8 +165,14 @@ fn show_fix(fix: Option<&Fix>, page: &mut Page) {
     let Some(fix) = fix else {
         return;
     };
+    let text = fix.text();
     match fix.line() {
-        Some(command) => page.line(&format!("  {}: {command}", fix.label())),
-        None => page.para("  fix: ", &fix.text()),
+        Some(command) => {
+            page.line(&format!("  {}: {command}", fix.label()));
+            if !text.is_empty() {
+                page.para("    ", &text);
+            }
+        }
+        None => page.para("  fix: ", &text),
     }
 }

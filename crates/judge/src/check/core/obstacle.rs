@@ -596,10 +596,12 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ..
         } => Fix::on_node(
             format!(
-                "Remove {address} from {there} of node {node}, and what sets it there. Then remove the entry; the node asks for the address again."
+                "Remove the address, and what sets it there. Then let this node ask for it again (`ip neigh del {address} dev {link}`): an \
+                 entry that is removed before lasts until the next answer."
             ),
-            format!("ip neigh del {address} dev {link}"),
-        ),
+            format!("ip addr del {address} dev {there}"),
+        )
+        .at(node),
         Obstacle::OtherMac { address, link, .. } => Fix::on_node(
             "Remove the entry, also where it is configured; the node then asks for the address.",
             format!("ip neigh del {address} dev {link}"),

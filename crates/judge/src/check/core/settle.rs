@@ -73,18 +73,30 @@ pub fn keep_persistent(
     }
 }
 
-/// Turns errors of drift into warnings if all Services that they concern work, according to `works`: the difference stops no
-/// connection.
-pub fn temper(outcomes: &mut [(&'static Check, Outcome)], works: impl Fn(&ServiceRef) -> bool) {
+/// Checks, besides those of drift, of what stops connections only under some conditions.
+const MAY_STOP: [&str; 2] = ["AP08", "CN12"];
+
+/// Turns errors of drift, and of what may stop connections, into warnings if all Services that they concern work, according to
+/// `works`; `all_work` tells whether all Services do.
+pub fn temper(
+    outcomes: &mut [(&'static Check, Outcome)],
+    works: impl Fn(&ServiceRef) -> bool,
+    all_work: bool,
+) {
     for (check, outcome) in outcomes {
         let Outcome::Fail(findings) = outcome else {
             continue;
         };
-        if !check.needs.contains(&DRIFT) {
+        let may_stop = MAY_STOP.contains(&check.id);
+        if !may_stop && !check.needs.contains(&DRIFT) {
             continue;
         }
         for finding in &mut *findings {
-            if !finding.services.is_empty() && finding.services.iter().all(&works) {
+            let is_harmless = match finding.services.as_slice() {
+                [] => may_stop && all_work,
+                services => services.iter().all(&works),
+            };
+            if is_harmless {
                 finding.severity = finding.severity.min(Severity::Warning);
             }
         }

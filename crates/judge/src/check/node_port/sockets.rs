@@ -155,13 +155,13 @@ fn taken(facts: &Facts<'_>) -> Verdict {
                 findings.note(Gap::Absent(Item::Sockets, why));
                 continue;
             }
-            let message = "a process of the node listens on the Service's NodePort";
+            let message = "a process of the node listens on the Service's NodePort: its clients from outside reach the Service";
             let about = Subject::NodePort {
                 service: service.clone(),
                 number: port,
             };
             findings.push(
-                Finding::new(Severity::Error, about, message).evidence([socket_proof(socket)]),
+                Finding::new(Severity::Warning, about, message).evidence([socket_proof(socket)]),
             );
         }
     }

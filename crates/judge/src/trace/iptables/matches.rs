@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::{options, sets};
 use crate::trace::hop::{Pace, Question};
 use crate::trace::index::Index;
+use crate::trace::opening;
 use crate::trace::packet::{FIRST_EPHEMERAL, Likelihood, Link, Packet};
 use crate::trace::region::Asked;
 use crate::trace::route::Router;
@@ -429,6 +430,9 @@ fn socket(options: &str, packet: &Packet, context: &Context<'_, '_>) -> Likeliho
         if kind.is_ok_and(|kind| !kind.eq_ignore_ascii_case("local")) {
             return Likelihood::NO;
         }
+    }
+    if opening::lacks_listener(packet, context.router) {
+        return Likelihood::NO;
     }
     Likelihood::unknown(format!("`-m socket {options}` finds a local socket"))
 }
