@@ -35,6 +35,7 @@ mod owners;
 mod partial;
 mod pod_networks;
 mod pods;
+mod reporting;
 mod settle;
 mod silence;
 mod symptoms;

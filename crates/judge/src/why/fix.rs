@@ -5,7 +5,7 @@ use super::cause::{At, Cause, PROXY_NAME, is_address};
 use super::endpoints::{ButFor, Lack, Waits};
 use crate::check::{
     Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
-    route_fix, rule_fix, unnetworked_fix, way_there_fix,
+    route_fix, rule_fix, silent_fix, stale_fix, unnetworked_fix, way_there_fix,
 };
 use crate::verdict::Client;
 use kpx_node::net::Proto;
@@ -382,6 +382,7 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             return edit(text, service);
         }
         Lack::NoPods {
+        Lack::NotReady { silent, .. } if !silent.is_empty() => return silent_fix(silent),
             but_for: Some(ButFor::Namespace {
                 namespace: other, ..
             }),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::cause::{At, Cause, Failed, Idle, PROXY_NAME, is_address, is_before_nat};
 use super::endpoints::{ButFor, Compared, Lack, Waits};
-use crate::check::Writer;
+use crate::check::{Writer, no_report};
 use crate::trace::mismatch::listed;
 use crate::verdict::{Client, Which, client_names};
 use kpx_node::net::Family;
@@ -703,8 +703,12 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             "{subject} has no {of_family}endpoints{since}: it has no selector, and EndpointSlice {slice} lacks the label that \
              names it, kubernetes.io/service-name"
         ),
-        Lack::NotReady { endpoints, pods } => format!(
-            "{subject} has no ready {of_family}endpoint{since}: none of {} is ready{}",
+        Lack::NotReady {
+            endpoints,
+            silent,
+            pods,
+        } => format!(
+            "{subject} has no ready {of_family}endpoint{since}: none of {} is ready{}{}",
             of(endpoints),
             match pods.as_slice() {
                 [] => String::new(),
@@ -716,6 +720,10 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             of(endpoints)
         ),
         Lack::PortName {
+            match silent.as_slice() {
+                [] => String::new(),
+                nodes => format!("; {}", no_report(nodes)),
+            },
             wanted,
             names,
             slices,

@@ -1,0 +1,70 @@
+//! Incidents that other parts of the cluster explain: kubelets that no longer report, EndpointSlices that others write, load balancers,
+//! routers, and programs in user space.
+
+use serde_json::{Value, json};
+
+use super::ends::{HEALTHY, NODES, ROUTES, findings, json, says};
+use super::first_causes::{SLICES, filter, found, object, path};
+use super::incidents::{answer, copy, write};
+use crate::support::kpx;
+
+const SERVICES: &str = "cluster/services.json";
+
+/// Lets no endpoint of the Service `name` be ready.
+fn unready(dir: &tempfile::TempDir, name: &str) {
+    object(dir, SLICES, name, |slice| {
+        for endpoint in slice["endpoints"].as_array_mut().unwrap() {
+            endpoint["conditions"] =
+                json!({"ready": false, "serving": false, "terminating": false});
+        }
+    });
+}
+
+/// Sets the conditions of the pod whose name begins with `name`: its containers are ready, and it is not.
+fn stale(dir: &tempfile::TempDir, name: &str) {
+    let change = |pods: &mut Value| {
+        let mut all = pods["items"].as_array_mut().unwrap().iter_mut();
+        let is_it = |pod: &&mut Value| pod["metadata"]["name"].as_str().unwrap().starts_with(name);
+        let pod = all.find(is_it).unwrap();
+        pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]);
+    };
+    write(dir, "cluster/pods.json", json(change));
+}
+
+#[tokio::test]
+async fn endpoints_that_are_not_ready_as_kubelets_do_not_report_name_the_nodes() {
+    let dir = copy(HEALTHY);
+    unready(&dir, "edge");
+    stale(&dir, "edge-z8g9h");
+    let silence = |nodes: &mut Value| {
+        for node in nodes["items"].as_array_mut().unwrap() {
+            node["status"]["conditions"] =
+                json!([{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]);
+        }
+    };
+    write(&dir, NODES, json(silence));
+    let words = [
+        "the kubelets of nodes cp1, w1, w2 no longer report",
+        "Leave the pods alone",
+        "kubectl describe node cp1 w1 w2",
+    ];
+    says(&dir, "demo/edge:http", "lost", &words).await;
+    let all = found(&dir, "AP01").await;
+    let is_reported = |finding: &(String, String, String)| {
+        finding.0 == "error" && finding.1.contains("no longer report")
+    };
+    assert!(all.iter().any(is_reported), "{all:#?}");
+}
+
+#[tokio::test]
+async fn a_pod_whose_condition_the_kubelet_has_not_set_again_is_deleted() {
+    let dir = copy(HEALTHY);
+    unready(&dir, "edge");
+    stale(&dir, "edge-z8g9h");
+    let words = [
+        "its containers are ready, but not its condition Ready",
+        "delete pod edge-z8g9h",
+        "restart kubelet",
+    ];
+    says(&dir, "demo/edge:http", "lost", &words).await;
+}
