@@ -68,3 +68,35 @@ async fn a_pod_whose_condition_the_kubelet_has_not_set_again_is_deleted() {
     ];
     says(&dir, "demo/edge:http", "lost", &words).await;
 }
+
+#[tokio::test]
+async fn a_headless_service_says_the_same_with_and_without_its_port() {
+    let dir = copy(HEALTHY);
+    let number =
+        |port: u16| move |service: &mut Value| service["spec"]["ports"][0]["port"] = port.into();
+    object(&dir, SERVICES, "web-headless", number(80));
+    let whole = answer(path(&dir), "demo/web-headless").await;
+    assert_eq!(whole["fate"], "works");
+    let notes = whole["notes"].to_string();
+    let note = "nothing translates its port 80: clients must connect to port 8080";
+    assert!(notes.contains(note), "{notes}");
+    says(&dir, "demo/web-headless:80", "refused", &["port 80"]).await;
+    // The trace follows the packet to a pod.
+    let trace = kpx(&["--from", path(&dir), "trace", "demo/web-headless"]).await;
+    assert!(trace.out.contains("8080"), "{trace}");
+    object(&dir, SERVICES, "web-headless", |service| {
+        service["spec"]["type"] = "ExternalName".into();
+        service["spec"]["externalName"] = "db.example.org".into();
+        service["spec"]["clusterIP"] = "".into();
+    });
+    let trace = kpx(&["--from", path(&dir), "trace", "demo/web-headless"]).await;
+    let hint = "`kpx why demo/web-headless`";
+    assert!(trace.to_string().contains(hint), "{trace}");
+
+    let same = copy(HEALTHY);
+    let whole = answer(path(&same), "demo/web-headless").await;
+    assert!(
+        !whole["notes"].to_string().contains("translates"),
+        "{whole}"
+    );
+}
