@@ -100,3 +100,22 @@ async fn a_headless_service_says_the_same_with_and_without_its_port() {
         "{whole}"
     );
 }
+
+#[tokio::test]
+async fn a_load_balancer_with_instances_as_targets_needs_node_ports() {
+    let dir = copy("more-10-nlb-hairpin");
+    object(&dir, SERVICES, "login", |service| {
+        service["metadata"]["annotations"]["service.beta.kubernetes.io/aws-load-balancer-nlb-target-type"] =
+            "instance".into();
+        service["spec"]["allocateLoadBalancerNodePorts"] = false.into();
+        for port in service["spec"]["ports"].as_array_mut().unwrap() {
+            port.as_object_mut().unwrap().remove("nodePort");
+        }
+    });
+    let words = [
+        "has no target",
+        "NodePorts of the nodes",
+        "aws-load-balancer-nlb-target-type=ip",
+    ];
+    says(&dir, "default/login", "unknown", &words).await;
+}

@@ -448,8 +448,18 @@ impl Cause {
             Self::NotMasqueraded { reply } => reply.clone(),
             Self::Balancer {
                 names,
+                lacks_node_ports: true,
+                ..
+            } => format!(
+                "{subject} works at its own addresses on {node}, but its load balancer {} has no target: it sends connections to \
+                 NodePorts of the nodes (target type instance), and the Service has none (allocateLoadBalancerNodePorts: false)",
+                listed(names)
+            ),
+            Self::Balancer {
+                names,
                 node_ports,
                 preserves,
+                ..
             } => balancer(subject, node, names, node_ports, *preserves),
             Self::Pending { node_ports } => {
                 let ports: Vec<String> = node_ports.iter().map(u16::to_string).collect();
@@ -710,6 +720,10 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
         } => format!(
             "{subject} has no ready {of_family}endpoint{since}: none of {} is ready{}{}",
             of(endpoints),
+            match silent.as_slice() {
+                [] => String::new(),
+                nodes => format!("; {}", no_report(nodes)),
+            },
             match pods.as_slice() {
                 [] => String::new(),
                 pods => format!("; {}", waits(pods)),
@@ -720,10 +734,6 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             of(endpoints)
         ),
         Lack::PortName {
-            match silent.as_slice() {
-                [] => String::new(),
-                nodes => format!("; {}", no_report(nodes)),
-            },
             wanted,
             names,
             slices,
