@@ -119,3 +119,40 @@ async fn a_load_balancer_with_instances_as_targets_needs_node_ports() {
     ];
     says(&dir, "default/login", "unknown", &words).await;
 }
+
+#[tokio::test]
+async fn an_endpoint_that_only_another_writer_lists_is_removed_from_the_slice() {
+    let listed = |writer: &str| {
+        let dir = copy(HEALTHY);
+        object(&dir, SLICES, "web-headless", |slice| {
+            slice["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] = writer.into();
+            slice["endpoints"] =
+                json!([{"addresses": ["10.210.0.44"], "conditions": {"ready": true}}]);
+        });
+        write(
+            &dir,
+            "node/ip-neigh.json",
+            json(|all| {
+                let failed = json!({"dst": "10.210.0.44", "dev": "eth0", "state": ["FAILED"]});
+                all.as_array_mut().unwrap().push(failed);
+            }),
+        );
+        dir
+    };
+    let words = [
+        "no Node has 10.210.0.44, which EndpointSlice demo/web-headless-fkb5c lists",
+        "which talos.dev writes",
+        "edit endpointslice web-headless-fkb5c",
+    ];
+    says(&listed("talos.dev"), "demo/web-headless", "lost", &words).await;
+    let mirrored = listed("endpointslicemirroring-controller.k8s.io");
+    says(
+        &mirrored,
+        "demo/web-headless",
+        "lost",
+        &["edit endpoints web-headless"],
+    )
+    .await;
+    let own = listed("endpointslice-controller.k8s.io");
+    says(&own, "demo/web-headless", "lost", &["Bring the machine"]).await;
+}
