@@ -156,3 +156,33 @@ async fn an_endpoint_that_only_another_writer_lists_is_removed_from_the_slice() 
     let own = listed("endpointslice-controller.k8s.io");
     says(&own, "demo/web-headless", "lost", &["Bring the machine"]).await;
 }
+
+#[tokio::test]
+async fn routes_that_bird_has_not_learned_are_repaired_at_its_peers() {
+    for lost in [&["10.244.0.0/24", "10.244.2.0/24"][..], &["10.244.2.0/24"]] {
+        let dir = copy(HEALTHY);
+        write(
+            &dir,
+            ROUTES,
+            json(|routes| {
+                let all = routes.as_array_mut().unwrap();
+                all.retain(|route| !lost.contains(&route["dst"].as_str().unwrap()));
+                for route in all
+                    .iter_mut()
+                    .filter(|route| route["dst"] == "10.244.0.0/24")
+                {
+                    route["protocol"] = "bird".into();
+                }
+                let own = json!({"type": "blackhole", "dst": "10.244.1.0/26", "protocol": "bird", "flags": []});
+                all.push(own);
+            }),
+        );
+        let all = found(&dir, "SY16").await;
+        let is_reported = |finding: &(String, String, String)| {
+            finding.1.contains("BIRD, which makes the routes")
+                && finding.2.contains("calicoctl node status")
+                && !finding.2.contains("ip route replace")
+        };
+        assert!(all.iter().any(is_reported), "{all:#?}");
+    }
+}

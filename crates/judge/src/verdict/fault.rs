@@ -281,6 +281,11 @@ pub enum Odd {
     /// No route leads to the pods of any other Node, although these are in a network of this node and routes are made here.
     NoRoutes,
     /// Another table than main, which has a route by that node's address, leads there first.
+    /// BIRD makes the routes to the pods of other nodes, and has none to those of this one, or of any.
+    Unlearned {
+        /// Whether it has one to those of others.
+        has_others: bool,
+    },
     OtherTable {
         /// The table.
         table: String,
@@ -333,6 +338,10 @@ impl OddWay {
                 "no route leads to the pods of other nodes, so that a router would have to lead them back into this network".to_owned()
             }
             Odd::OtherTable { table } => {
+            Odd::Unlearned { has_others } => format!(
+                "BIRD, which makes the routes to pods of other nodes, has none{}",
+                if *has_others { " to those of this one" } else { "" }
+            ),
                 format!("table {table}, which comes before main, leads them by another link")
             }
         };

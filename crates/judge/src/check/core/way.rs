@@ -191,6 +191,12 @@ fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Option<Fix> {
             "Find out what made the route by the tunnel, and let it leave out the ranges of this cluster's pods.",
             format!("ip route show dev {link}"),
         ),
+        Odd::Unlearned { .. } => Fix::on_node(
+            "Look which BGP sessions of BIRD are not Established. A BGPPeer whose nodeSelector or peerSelector matches no Node makes no \
+             session: a new release may have removed the label. A firewall may drop TCP port 179. Set no static routes: they would stay when \
+             BIRD has its own again.",
+            "calicoctl node status",
+        ),
         Odd::NoRoutes | Odd::NextHop { .. } => return None,
         Odd::OtherTable { table } => Fix::on_node(
             "Find out what fills the table, and let it leave the ranges of this cluster's pods to table main.",
