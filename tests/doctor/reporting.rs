@@ -157,6 +157,93 @@ async fn an_endpoint_that_only_another_writer_lists_is_removed_from_the_slice() 
     says(&own, "demo/web-headless", "lost", &["Bring the machine"]).await;
 }
 
+/// Adds a pod of MetalLB's speaker, whose container has this state.
+fn add_speaker(dir: &tempfile::TempDir, state: Value) {
+    let ready = state.get("running").is_some();
+    let condition = json!({"type": "Ready", "status": if ready { "True" } else { "False" }});
+    let container = json!({"name": "speaker", "ready": ready, "restartCount": 9, "state": state});
+    let change = |pods: &mut Value| {
+        let mut speaker = pods["items"][0].clone();
+        speaker["metadata"]["name"] = "speaker-2cz88".into();
+        speaker["metadata"]["namespace"] = "metallb-system".into();
+        speaker["metadata"]["ownerReferences"] = json!([]);
+        speaker["spec"]["hostNetwork"] = true.into();
+        speaker["status"] = json!({"phase": "Running", "conditions": [condition], "containerStatuses": [container]});
+        pods["items"].as_array_mut().unwrap().push(speaker);
+    };
+    write(dir, "cluster/pods.json", json(change));
+}
+
+#[tokio::test]
+async fn addresses_of_load_balancers_to_which_nothing_leads_are_noted() {
+    let balanced = |address: &str| {
+        let dir = copy(HEALTHY);
+        add_speaker(&dir, json!({"running": {}}));
+        object(&dir, SERVICES, "edge-balanced", |service| {
+            service["status"]["loadBalancer"] =
+                json!({"ingress": [{"ip": address, "ipMode": "VIP"}]});
+        });
+        write(&dir, "node/iptables-save.txt", |text| {
+            text.replace("10.210.0.200/32", &format!("{address}/32"))
+        });
+        dir
+    };
+    let note = "nothing here announces it with BGP";
+    let noted = async |dir: &tempfile::TempDir| {
+        let answer = answer(path(dir), "demo/edge-balanced").await;
+        answer["notes"].to_string().contains(note)
+    };
+    let far = balanced("192.25.26.12");
+    assert!(noted(&far).await);
+    assert!(found(&far, "AP08").await.is_empty());
+    assert!(!noted(&copy(HEALTHY)).await);
+    // A BGP daemon may announce it.
+    write(&far, "node/ss.txt", |text| {
+        format!("{text}tcp LISTEN 0 4096 *:179 *:* users:((\"bird\",pid=77,fd=9))\n")
+    });
+    assert!(!noted(&far).await);
+    for address in ["10.244.2.205", "10.96.200.5"] {
+        let all = found(&balanced(address), "AP08").await;
+        let is_reported = |finding: &(String, String, String)| {
+            finding.0 == "warning" && finding.1.contains(address)
+        };
+        assert!(all.iter().any(is_reported), "{address}: {all:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_speaker_that_crashes_announces_nothing() {
+    let crash = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    let words = [
+        "nothing is known to announce 10.210.0.200",
+        "does not announce 10.210.0.200: pod metallb-system/speaker-2cz88 does not run",
+    ];
+    for (state, others, noted) in [
+        (&crash, true, Some(words[0])),
+        (&crash, false, Some(words[1])),
+        (&json!({"running": {}}), true, None),
+    ] {
+        let dir = copy(HEALTHY);
+        add_speaker(&dir, state.clone());
+        let change = |pods: &mut Value| {
+            let all = pods["items"].as_array_mut().unwrap();
+            let mut other = all[0].clone();
+            other["metadata"]["name"] = "other-7hx2q".into();
+            for pod in all.iter_mut() {
+                pod["spec"]["nodeName"] = "w1".into();
+            }
+            other["spec"]["nodeName"] = if others { "w2" } else { "w1" }.into();
+            all.push(other);
+        };
+        write(&dir, "cluster/pods.json", json(change));
+        let answer = answer(path(&dir), "demo/edge-balanced").await;
+        let notes = answer["notes"].to_string();
+        for part in words {
+            assert_eq!(notes.contains(part), noted == Some(part), "{part}: {notes}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn routes_that_bird_has_not_learned_are_repaired_at_its_peers() {
     for lost in [&["10.244.0.0/24", "10.244.2.0/24"][..], &["10.244.2.0/24"]] {
