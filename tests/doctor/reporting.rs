@@ -273,3 +273,18 @@ async fn routes_that_bird_has_not_learned_are_repaired_at_its_peers() {
         assert!(all.iter().any(is_reported), "{all:#?}");
     }
 }
+
+#[tokio::test]
+async fn another_program_at_the_health_port_is_found_although_it_answers() {
+    let dir = copy(HEALTHY);
+    write(&dir, "node/ss.txt", |text| {
+        let own = "*:10256 *:* users:((\"kube-proxy\",pid=447,fd=11))";
+        assert!(text.contains(own));
+        text.replace(own, "*:10256 *:* users:((\"cilium-agent\",pid=2501,fd=9))")
+    });
+    let all = findings(&dir).await;
+    let is_reported = |(id, _, message): &(String, String, String)| {
+        id == "KP05" && message.contains("another program listens at port 10256")
+    };
+    assert!(all.iter().any(is_reported), "{all:#?}");
+}
