@@ -275,6 +275,24 @@ async fn routes_that_bird_has_not_learned_are_repaired_at_its_peers() {
 }
 
 #[tokio::test]
+async fn a_rule_that_queues_packets_for_a_program_is_named() {
+    let queue = |options: &str| {
+        let dir = copy(HEALTHY);
+        let rule =
+            format!("-A FORWARD -m conntrack --ctstate NEW -j NFQUEUE --queue-num 0{options}");
+        filter(&dir, "FORWARD", &[&rule]);
+        dir
+    };
+    let all = found(&queue(""), "SY16").await;
+    let is_reported = |finding: &(String, String, String)| {
+        finding.1.contains("queues packets") && finding.2.contains("nfnetlink_queue")
+    };
+    assert!(all.iter().any(is_reported), "{all:#?}");
+    let all = found(&queue(" --queue-bypass"), "SY16").await;
+    assert!(!all.iter().any(is_reported), "{all:#?}");
+}
+
+#[tokio::test]
 async fn another_program_at_the_health_port_is_found_although_it_answers() {
     let dir = copy(HEALTHY);
     write(&dir, "node/ss.txt", |text| {
