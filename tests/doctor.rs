@@ -36,6 +36,7 @@ mod owners;
 mod partial;
 mod pod_networks;
 mod pods;
+mod reporting;
 mod settle;
 mod silence;
 mod symptoms;

@@ -311,7 +311,6 @@ async fn errors_name_the_next_step() {
         &["default/nginx-svc", "--source", "nobody"],
         &["default/nginx-svc", "--source", "fd00::1"],
         &["default/nginx-svc", "-o", "image"],
-        &["shop/db"],
         &["shop/legacy-db"],
         &["default/nginx-svc", "--probe"],
     ] {

@@ -502,9 +502,10 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
         },
         Fault::Unknown(missing) => match missing {
             Missing::Gap { .. } | Missing::Unmodelled(_) | Missing::Other(_) => Stage::Translate,
-            Missing::Beyond { .. } | Missing::PodRoute { .. } | Missing::Thinned { .. } => {
-                Stage::Forward
-            }
+            Missing::Beyond { .. }
+            | Missing::PodRoute { .. }
+            | Missing::Queued { .. }
+            | Missing::Thinned { .. } => Stage::Forward,
             Missing::Unannounced { .. } => Stage::Enter,
             Missing::WayBack { .. } => Stage::Leave,
             Missing::OtherMachine(_)

@@ -20,7 +20,7 @@ pub(super) const SERVICES: &str = "cluster/services.json";
 pub(super) const SLICES: &str = "cluster/endpointslices.json";
 const SOCKETS: &str = "node/ss.txt";
 
-fn path(dir: &tempfile::TempDir) -> &str {
+pub(super) fn path(dir: &tempfile::TempDir) -> &str {
     dir.path().to_str().unwrap()
 }
 

@@ -37,11 +37,12 @@ use kpx_judge::trace::{self, Assumed, Entry, Flow, Follow, Need, Outcome, World,
 use kpx_judge::verdict::{self, Cell, Client, Fate, Judge, Kind, Question};
 use kpx_judge::why::{self, Answer, Asked, Cause, Degree, EndpointRow, Look, Unanswered};
 use kpx_node::backend::Mode;
+use kpx_node::cluster::Service;
 use kpx_node::evidence::{Evidence, Item};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::{Address, Addresses};
-use kpx_node::owner::{self, Owners, Port};
+use kpx_node::owner::{self, EndpointState, Owners, Port};
 
 /// The output formats of a trace, in addition to the common ones.
 const FORMATS: &[Extra<TraceReport>] = &[
@@ -514,17 +515,61 @@ fn find(session: &Session, target: &Target, node: &NodeSnapshot<'_>) -> Result<F
         (_, Ok(services)) => services.as_slice(),
         (_, Err(_)) => &[],
     };
-    target.find(services, own, family).map_err(|error| {
+    target.find(services, own, family).or_else(|error| {
+        if matches!(error, TargetError::NoAddress(..))
+            && let Some(found) = at_endpoint(target, node, family)
+        {
+            return Ok(found);
+        }
         let near = match &error {
             TargetError::NoService(name) => service_name::similar(name, services),
             _ => Vec::new(),
         };
         let is_absent = matches!(error, TargetError::NoService(_) | TargetError::NoPort(..));
         let meant = meant(&near).map_or_else(String::new, |meant| format!("{meant} "));
-        let failure = Failure::from(error).with_hint(format!(
-            "{meant}`kpx show services` lists Services and their ports"
-        ));
-        if is_absent { failure.absent() } else { failure }
+        let hint = match &error {
+            TargetError::NoAddress(name, ..) => {
+                format!("`kpx why {name}` says where its name leads")
+            }
+            _ => format!("{meant}`kpx show services` lists Services and their ports"),
+        };
+        let failure = Failure::from(error).with_hint(hint);
+        Err(if is_absent { failure.absent() } else { failure })
+    })
+}
+
+/// Finds the first ready endpoint of a headless Service: nothing translates the number of a port there.
+fn at_endpoint(target: &Target, node: &NodeSnapshot<'_>, family: Option<Family>) -> Option<Found> {
+    let Target::Service {
+        namespace,
+        name,
+        port,
+    } = target
+    else {
+        return None;
+    };
+    let mut services = node.services().ok()?.iter();
+    let is_it = |of: &&Service| of.metadata.namespace == *namespace && of.metadata.name == *name;
+    let service = services
+        .find(is_it)
+        .filter(|of| of.spec.kind != "ExternalName")?;
+    let slices = node.slices().ok()?.iter();
+    let slices: Vec<_> = slices
+        .filter(|slice| slice.service() == Some((namespace, name)))
+        .collect();
+    let ports = owner::ports_of(service, &slices, node.name().ok().as_deref());
+    let mut ports = ports.iter();
+    let of = ports.find(|of| of.is_of(namespace, name, port.as_deref()))?;
+    let mut endpoints = of.endpoints.iter().filter(|endpoint| {
+        let own = Family::of(endpoint.addr.ip());
+        endpoint.state == Some(EndpointState::Ready) && family.is_none_or(|family| family == own)
+    });
+    let endpoint = endpoints.next()?;
+    let number = port.as_deref().and_then(|port| port.parse().ok());
+    Some(Found {
+        addr: endpoint.addr.ip(),
+        port: number.unwrap_or(endpoint.addr.port()),
+        proto: Some(of.proto),
     })
 }
 

@@ -456,6 +456,10 @@ async fn a_role_that_lacks_rules_gets_these_and_no_other_binding() {
         all[0].2.contains(r#"[\"nodes\"],\"verbs\":[\"watch\"]"#),
         "{all:?}"
     );
+    let slices = [("list", "endpointslices", "discovery.k8s.io")];
+    let all = found(&with(&slices), "KP21").await;
+    let rule = r#"[\"endpointslices\"],\"verbs\":[\"list\",\"watch\"]"#;
+    assert!(all[0].2.contains(rule), "{all:?}");
     let none = [("list", "services", ""), ("list", "nodes", "")];
     let all = found(&with(&none), "KP21").await;
     assert!(all[0].2.contains("create clusterrolebinding"), "{all:?}");

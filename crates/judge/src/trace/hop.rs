@@ -168,6 +168,8 @@ pub enum Effect {
         /// To.
         to: u8,
     },
+    /// Waits for a program in user space; the kernel drops it if none reads the queue.
+    Queue,
     /// Taken out of connection tracking.
     Untrack,
     /// Put into a zone of connection tracking.

@@ -420,6 +420,7 @@ fn ruling(effect: &Effect) -> Ruling {
             Ruling::Accept
         }
         Effect::Drop | Effect::Reject { .. } => Ruling::Drop,
+        Effect::Queue => Ruling::Taken,
         Effect::Mark { .. }
         | Effect::Ttl { .. }
         | Effect::Untrack

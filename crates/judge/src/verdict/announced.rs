@@ -8,7 +8,7 @@ use super::{AddressHolder, Fault, Missing, Obstacle, sysctl_of};
 use crate::trace::sources::near_the_end;
 use crate::trace::{Entry, Flow};
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::cluster::{DaemonSet, Node, Pod, PodSpec, Service};
+use kpx_node::cluster::{DaemonSet, Node, Pod, PodSpec, Service, Unready};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Address;
 
@@ -35,6 +35,14 @@ const CLOUDS: &[&str] = &["cloud", "ccm"];
 
 /// Parts of the names of DaemonSets and pods of the speakers of `MetalLB`.
 const SPEAKERS: &[&str] = &["speaker", "metallb"];
+
+/// The port of BGP.
+const BGP: u16 = 179;
+
+/// Daemons that exchange routes with routers.
+const ROUTERS: &[&str] = &[
+    "bird", "zebra", "bgp", "ospf", "isis", "rip", "babel", "eigrp",
+];
 
 /// The beginning of the link-layer addresses of VRRP groups: keepalived may announce an address with one.
 const VRRP: &str = "00:00:5e:00:0";
@@ -112,6 +120,35 @@ fn is_announcer(name: &str) -> bool {
 /// Returns whether what is called `name` may announce addresses of load balancers from its node.
 fn announces_itself(name: &str) -> bool {
     ANNOUNCERS.iter().any(|announcer| name.contains(announcer))
+}
+
+/// Returns whether the containers of `pod` may run.
+fn may_run(pod: &Pod) -> bool {
+    let unready = pod.unready();
+    !matches!(unready, Some(Unready::Container { .. } | Unready::Ended(_)))
+}
+
+/// Returns whether a DaemonSet or pod that may announce addresses of load balancers is in the cluster. If the pods of other nodes are
+/// known, too, those do not count that do not run.
+fn has_running_announcer(node: &NodeSnapshot<'_>) -> Option<bool> {
+    let pods = node.pods().ok()?;
+    let here = node.name().ok();
+    if !pods.iter().any(|pod| pod.spec.node_name != here) {
+        return has_one(node, is_announcer);
+    }
+    let has_running = |set: &DaemonSet| {
+        let is_of_set = |pod: &&Pod| {
+            let mut owners = pod.metadata.owners.iter();
+            pod.metadata.namespace == set.metadata.namespace
+                && owners.any(|owner| owner.kind == "DaemonSet" && owner.name == set.metadata.name)
+        };
+        let mut own = pods.iter().filter(is_of_set).peekable();
+        own.peek().is_none() || own.any(may_run)
+    };
+    let mut sets = node.daemon_sets().ok()?.iter();
+    let is_set = sets.any(|set| is_announcer(&set.metadata.name) && has_running(set));
+    let mut pods = pods.iter();
+    Some(is_set || pods.any(|pod| is_announcer(&pod.metadata.name) && may_run(pod)))
 }
 
 /// Returns whether a DaemonSet or pod for whose name `is_one` holds is in the cluster.
@@ -220,15 +257,91 @@ impl Judge<'_> {
         is_held.then(|| (&*network.link, holder(mac.to_owned())))
     }
 
-    /// Returns a note for each address of `service` in a network of this node for which nothing is known to answer there.
+    /// Returns a note for each address of `service` in a network of this node for which nothing is known to answer there, and for those of
+    /// load balancers to which nothing is known to lead.
     pub(crate) fn unannounced_addresses(&self, service: &Service) -> Vec<String> {
         let ingress = service.status.load_balancer.ingress.iter();
         let ingress = ingress.filter(|ingress| ingress.ip_mode.as_deref() != Some("Proxy"));
         let balancers = ingress.filter_map(|ingress| ingress.ip.as_deref());
-        let others = service.spec.external_ips.iter().map(String::as_str);
-        let addresses = balancers.chain(others).filter_map(|text| text.parse().ok());
-        let unknown = addresses.filter_map(|address| self.silence(address));
-        unknown.map(|missing| missing.to_string()).collect()
+        let balancers = balancers.filter_map(|text| text.parse().ok());
+        let balancers: Vec<IpAddr> = balancers.collect();
+        let others = service.spec.external_ips.iter();
+        let others = others.filter_map(|text| text.parse().ok());
+        let unknown = balancers.iter().copied().chain(others);
+        let unknown = unknown.filter_map(|address| {
+            let silence = self.silence(address).map(|missing| missing.to_string());
+            silence.or_else(|| self.without_speaker(address))
+        });
+        let class = service.spec.load_balancer_class.as_deref();
+        let is_far = |address: &&IpAddr| {
+            class.is_none_or(|class| is_announcer(class))
+                && self.is_unrouted(**address) == Some(true)
+        };
+        let far = balancers.iter().filter(is_far).map(|address| {
+            format!(
+                "{address} is in no network of this node, and nothing here announces it with BGP: clients outside reach it only if a router \
+                 has a route that leads it to a node"
+            )
+        });
+        unknown.chain(far).collect()
+    }
+
+    /// Returns that this node does not announce `address`, which is in a network of it, as the pod that does so here does not run.
+    fn without_speaker(&self, address: IpAddr) -> Option<String> {
+        let here = self.node.name().ok();
+        let mut own = self.node.addresses().ok()?.all.iter();
+        let is_near = |at: &Address| !at.addr.is_host() && at.addr.contains(address);
+        if !own.any(|at| at.link != DUMMY && is_near(at)) || self.node_of(address).is_some() {
+            return None;
+        }
+        let mut pods = self.node.pods().ok()?.iter();
+        let stopped = pods.find(|pod| {
+            let name = &pod.metadata.name;
+            let is_one = SPEAKERS.iter().any(|speaker| name.contains(speaker));
+            is_one && pod.spec.node_name == here && !may_run(pod)
+        })?;
+        let (meta, why) = (&stopped.metadata, stopped.unready()?);
+        Some(format!(
+            "this node does not announce {address}: pod {}/{} does not run ({why}); whether another node does is not known",
+            meta.namespace, meta.name
+        ))
+    }
+
+    /// Returns whether `address`, that of a load balancer, is in no network of this node, and what announces addresses in networks runs, and
+    /// neither a cloud nor a routing daemon is known that leads packets for it here.
+    fn is_unrouted(&self, address: IpAddr) -> Option<bool> {
+        let own = &self.node.addresses().ok()?.all;
+        let mut near = own.iter().filter(|at| at.link != DUMMY);
+        if near.any(|at| at.addr.contains(address)) || self.node_of(address).is_some() {
+            return Some(false);
+        }
+        let has = |names: &[&str]| {
+            has_one(self.node, |name| {
+                names.iter().any(|part| name.contains(part))
+            })
+        };
+        let mut nodes = self.node.nodes().ok()?.iter();
+        let is_in_cloud = nodes.any(|node| node.spec.provider_id.is_some()) || has(CLOUDS)?;
+        // Without them, a machine outside may have the address itself.
+        if !has(SPEAKERS)? && !has(&["kube-vip"])? {
+            return Some(false);
+        }
+        let sockets = self.node.sockets().ok()?;
+        let listens = sockets
+            .listening
+            .iter()
+            .any(|socket| socket.local.port() == BGP);
+        let tracked = &self.node.conntrack().ok()?.entries;
+        let mut ends = tracked
+            .iter()
+            .flat_map(|entry| [entry.original.source, entry.original.destination]);
+        let mut routes = self.node.routes().ok()?.all.iter();
+        let by_daemon = routes.any(|route| {
+            route
+                .daemon()
+                .is_some_and(|daemon| ROUTERS.contains(&daemon))
+        });
+        Some(!is_in_cloud && !listens && !ends.any(|end| end.port() == BGP) && !by_daemon)
     }
 
     /// Returns that nothing is known to answer for `address` in a network of this node; `None` if something may, or if the address is in
@@ -245,7 +358,7 @@ impl Judge<'_> {
             return None;
         }
         let why = all_left_out(self.node, self.places.service(address)?);
-        let is_silent = why.is_some() || has_one(self.node, is_announcer) == Some(false);
+        let is_silent = why.is_some() || has_running_announcer(self.node) == Some(false);
         is_silent.then_some(Missing::Unannounced { address, why })
     }
 

@@ -226,6 +226,12 @@ fn policy_rule(node: &NodeSnapshot<'_>, rule: &PolicyRule) -> String {
     }
 }
 
+/// Returns whether BIRD has made routes of `family`: at least that of this node's own block.
+pub(super) fn has_routes_of_bird(node: &NodeSnapshot<'_>, family: Family) -> bool {
+    let mut routes = node.routes().into_iter().flat_map(|all| &all.all);
+    routes.any(|route| route.family == family && route.daemon() == Some("bird"))
+}
+
 /// Returns the program that made a route, if its protocol shows it: ` (made by bird)`.
 fn made_by(route: &Route) -> String {
     match route.daemon() {

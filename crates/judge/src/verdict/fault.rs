@@ -6,8 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use super::obstacle::route_words;
 use super::place::{Holder, Home};
 use super::{Fate, Obstacle};
+use crate::trace::{Effect, Outcome, Rule};
 use kpx_node::evidence::Gap;
-use kpx_node::net::Cidr;
+use kpx_node::net::{Cidr, Family};
 use kpx_node::node::routes::{PolicyRule, Route};
 use kpx_node::owner::EndpointState;
 use kpx_node::words::listed;
@@ -280,6 +281,11 @@ pub enum Odd {
     },
     /// No route leads to the pods of any other Node, although these are in a network of this node and routes are made here.
     NoRoutes,
+    /// BIRD makes the routes to the pods of other nodes, and has none to those of this one, or of any.
+    Unlearned {
+        /// Whether it has one to those of others.
+        has_others: bool,
+    },
     /// Another table than main, which has a route by that node's address, leads there first.
     OtherTable {
         /// The table.
@@ -332,6 +338,10 @@ impl OddWay {
             Odd::NoRoutes => {
                 "no route leads to the pods of other nodes, so that a router would have to lead them back into this network".to_owned()
             }
+            Odd::Unlearned { has_others } => format!(
+                "BIRD, which makes the routes to pods of other nodes, has none{}",
+                if *has_others { " to those of this one" } else { "" }
+            ),
             Odd::OtherTable { table } => {
                 format!("table {table}, which comes before main, leads them by another link")
             }
@@ -378,6 +388,13 @@ pub enum Missing {
         address: SocketAddr,
         /// Whether it sees the address of the client's pod.
         sees_pod: bool,
+    },
+    /// A rule queues the packets for a program in user space, which decides.
+    Queued {
+        /// The rule.
+        rule: Box<Rule>,
+        /// How they end, in words.
+        reason: String,
     },
     /// Nothing is known to answer for an address in its network.
     Unannounced {
@@ -696,6 +713,20 @@ impl fmt::Display for Fault {
     }
 }
 
+impl Missing {
+    /// Returns why it is unknown how `outcome` ends in the rules.
+    pub(super) fn by_rules(outcome: &Outcome) -> Self {
+        let reason = outcome.reason.clone();
+        match outcome.hops.last() {
+            Some(hop) if hop.effect == Effect::Queue => Self::Queued {
+                rule: Box::new(Rule::of(hop, Family::of(outcome.source))),
+                reason,
+            },
+            _ => Self::Other(reason),
+        }
+    }
+}
+
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -841,7 +872,9 @@ impl fmt::Display for Missing {
                 f,
                 "the tc qdisc of {link} loses {share} of its packets on purpose (`tc qdisc del dev {link} root` removes it)"
             ),
-            Self::Unmodelled(reason) | Self::Other(reason) => f.write_str(reason),
+            Self::Queued { reason, .. } | Self::Unmodelled(reason) | Self::Other(reason) => {
+                f.write_str(reason)
+            }
         }
     }
 }

@@ -323,7 +323,7 @@ impl<'n> Judge<'n> {
             }
             trace::Verdict::Unknown | trace::Verdict::Mixed => self
                 .proxied(question, outcome)
-                .or(Some(Fault::Unknown(Missing::Other(outcome.reason.clone())))),
+                .or_else(|| Some(Fault::Unknown(Missing::by_rules(outcome)))),
             trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched => {
                 let fault = self.on_the_way_or_back(question, outcome);
                 let fault = fault.map(|fault| {

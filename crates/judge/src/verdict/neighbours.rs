@@ -11,6 +11,7 @@ use super::{Fault, Missing, Obstacle, SilentMachine, WayThere};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
+use kpx_node::cluster::EndpointSlice;
 use kpx_node::net::Family;
 use kpx_node::node::links::Link;
 use kpx_node::node::neighbours::{Neighbour, Neighbours};
@@ -188,7 +189,31 @@ impl Judge<'_> {
             .flat_map(|endpoint| &endpoint.addresses);
         let servers: Vec<IpAddr> = servers.filter_map(|text| text.parse().ok()).collect();
         let is_gone = servers.contains(&address) && servers.iter().any(|at| with(*at).is_some());
-        is_gone.then_some(SilentMachine::ApiServer)
+        if is_gone {
+            return Some(SilentMachine::ApiServer);
+        }
+        self.listed_alone(address)
+    }
+
+    /// Returns that a slice lists `address` which the `EndpointSlice` controller does not write.
+    fn listed_alone(&self, address: IpAddr) -> Option<SilentMachine> {
+        let lists = |slice: &&EndpointSlice| {
+            let mut own = slice.endpoints.iter();
+            own.any(|endpoint| {
+                let mut all = endpoint.addresses.iter();
+                endpoint.target_ref.is_none() && all.any(|text| text.parse() == Ok(address))
+            })
+        };
+        let slice = self.node.slices().ok()?.iter().find(lists)?;
+        let writer = slice.managed_by().unwrap_or_default().to_owned();
+        let (namespace, service) = slice.service()?;
+        let is_of_others = writer != "endpointslice-controller.k8s.io"
+            && (namespace, service) != ("default", "kubernetes");
+        is_of_others.then(|| SilentMachine::Listed {
+            slice: format!("{namespace}/{}", slice.metadata.name),
+            service: service.to_owned(),
+            writer,
+        })
     }
 
     /// Returns the way that the packet should take to its endpoint, a pod of another node, or the reply to its client, if it takes

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use foldhash::{HashMap, HashSet};
 
-use super::diversion::pods_with;
+use super::diversion::{has_routes_of_bird, pods_with};
 use super::judge::{Judge, Question};
 use super::neighbours::back_to;
 use super::place::{Holder, has_own_address, pod_ranges};
@@ -141,7 +141,10 @@ impl Judge<'_> {
             peer.is_some_and(|peer| gateway.is_some_and(|by| peer.addrs.contains(&by)))
         };
         if let Some(Fault::Unknown(Missing::PodRoute { there, .. })) = &mut stray
-            && there.odd.is_none()
+            && there
+                .odd
+                .as_ref()
+                .is_none_or(|odd| matches!(odd.why, Odd::Unlearned { .. }))
             && hops.len() > 1
             && hops.iter().any(by_node)
         {
@@ -208,10 +211,12 @@ impl Judge<'_> {
         let Some(length) = peers.lengths[usize::from(family == Family::V6)] else {
             let is_odd =
                 self.goes_by_default(addr) && self.is_next_to(by) && self.has_lost_routes(family);
-            let odd = OddWay {
-                why: Odd::NoRoutes,
-                hider: None,
+            let why = if has_routes_of_bird(self.node, family) {
+                Odd::Unlearned { has_others: false }
+            } else {
+                Odd::NoRoutes
             };
+            let odd = OddWay { why, hider: None };
             return is_odd
                 .then(|| self.missing_way(address, name, (device, gateway), odd))
                 .flatten();
@@ -267,6 +272,11 @@ impl Judge<'_> {
                 },
             })));
         }
+        let is_unlearned = own.is_none() && has_routes_of_bird(self.node, family);
+        let odd = is_unlearned.then_some(OddWay {
+            why: Odd::Unlearned { has_others: true },
+            hider: None,
+        });
         Some(Fault::Unknown(Missing::PodRoute {
             address,
             way: way_by(device, gateway),
@@ -277,7 +287,7 @@ impl Judge<'_> {
                 link: link.to_string(),
                 tunnel,
                 own,
-                odd: None,
+                odd,
             }),
         }))
     }

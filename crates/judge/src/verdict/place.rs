@@ -421,12 +421,7 @@ impl<'n> Places<'n> {
         let reports = self.reports.get_or_init(|| {
             let nodes = self.node.nodes().map_or(&[][..], Vec::as_slice).iter();
             let of = |node: &'n Node| {
-                let mut all = node.status.conditions.iter();
-                let unknown = all
-                    .find(|condition| condition.kind == "Ready" && condition.status == "Unknown");
-                let reports = unknown.map_or(Reports::Does, |condition| {
-                    Reports::Not(condition.since.as_deref().unwrap_or_default())
-                });
+                let reports = node.silent_since().map_or(Reports::Does, Reports::Not);
                 (node.metadata.name.as_str(), reports)
             };
             nodes.map(of).collect()

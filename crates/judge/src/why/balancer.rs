@@ -15,7 +15,7 @@ const AWS_TYPE: (&str, &[&str]) = (
 );
 
 /// The annotation with the kind of an NLB's targets.
-const TARGET_TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type";
+pub(super) const TARGET_TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type";
 
 /// The class of Services with an NLB.
 const NLB_CLASSES: [&str; 2] = ["service.k8s.aws/nlb", "eks.amazonaws.com/nlb"];
@@ -50,14 +50,13 @@ pub(super) fn unseen(service: &Service) -> Option<Cause> {
     let is_off = annotation(TARGET_ATTRIBUTES)
         .is_some_and(|annotation| annotation.contains("preserve_client_ip.enabled=false"));
     let ports = spec.ports.iter().filter_map(|port| port.node_port);
+    let ports = ports.filter(|port| *port != 0 && !has_pods);
+    let node_ports: Vec<u16> = ports.collect();
     Some(Cause::Balancer {
         names,
-        node_ports: if has_pods {
-            Vec::new()
-        } else {
-            ports.filter(|port| *port != 0).collect()
-        },
+        lacks_node_ports: annotation(TARGET_TYPE) == Some("instance") && node_ports.is_empty(),
         // Targets by address do not get them unless that is asked for.
-        preserves: is_nlb && !has_pods && !is_off,
+        preserves: is_nlb && !node_ports.is_empty() && !is_off,
+        node_ports,
     })
 }

@@ -370,6 +370,9 @@ pub enum Cause {
         names: Vec<String>,
         /// The `NodePorts` to which it sends connections; none if it sends them to pods.
         node_ports: Vec<u16>,
+        /// Whether it sends connections to `NodePorts` alone, and the Service has none.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        lacks_node_ports: bool,
         /// Whether the Service's annotations ask for an NLB that preserves the addresses of clients.
         preserves: bool,
     },

@@ -10,7 +10,7 @@ use crate::check::{Writer, unlabelled};
 pub(super) use crate::trace::mismatch::usable;
 use kpx_node::cluster::{
     Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Node, Pod, Service, Unready,
-    makes_none,
+    makes_none, silent_nodes,
 };
 use kpx_node::evidence::Time;
 use kpx_node::net::Family;
@@ -110,6 +110,9 @@ pub enum Lack {
     NotReady {
         /// Pods or addresses.
         endpoints: Vec<String>,
+        /// Their Nodes whose kubelet no longer reports.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        silent: Vec<String>,
         /// Why the pods of this node are not.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pods: Vec<Waits>,
@@ -151,6 +154,9 @@ pub struct Waits {
     /// Its Node, if the container runtime there has no network configuration.
     #[serde(skip)]
     pub offline: Option<String>,
+    /// Whether its containers are ready.
+    #[serde(skip)]
+    pub stale: bool,
 }
 
 impl Waits {
@@ -196,6 +202,7 @@ impl Waits {
             pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
             reason: format!("{why}{silent}{network}{holder}"),
             offline: unnetworked.map(|(node, _)| node.to_owned()),
+            stale: why == Unready::Stale,
             crashed: match why {
                 Unready::Container { name, restarts, .. } if restarts > 0 => Some(name),
                 _ => None,
@@ -447,11 +454,21 @@ pub(super) fn lack(
     let lack = if all.iter().all(is_ending) {
         Lack::Terminating { endpoints }
     } else {
+        let silent = silent_nodes(&all, objects.nodes);
+        let is_on_silent = |pod: &Pod| {
+            let node = pod.spec.node_name.as_ref();
+            node.is_some_and(|node| silent.contains(node))
+        };
         let shown = all.iter().filter_map(|endpoint| pod_of(endpoint, pods));
         let pods = shown
+            .filter(|pod| !(is_on_silent(pod) && pod.unready() == Some(Unready::Stale)))
             .filter_map(|pod| Waits::of(pod, pods, objects.nodes, objects.listens))
             .collect();
-        Lack::NotReady { endpoints, pods }
+        Lack::NotReady {
+            endpoints,
+            silent,
+            pods,
+        }
     };
     (lack, since.or(edited))
 }

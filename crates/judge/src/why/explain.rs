@@ -13,7 +13,7 @@ use super::look::{Look, Unanswered};
 use super::paths::Path;
 use super::search::Sets;
 use super::target::{Asked, At as AskedAt, Found};
-use super::unserved::{headless_port, no_tcp, not_served, other_family};
+use super::unserved::{headless_port, headless_ports, no_tcp, not_served, other_family};
 use super::{answer, balancer, endpoints, findings, target};
 use crate::trace::sources::is_any_outside;
 use crate::verdict::{self, Cell, Client, Fate, Fault, Kind, Missing, Onward, Target};
@@ -213,8 +213,9 @@ impl Look<'_> {
         answer.unseen.extend(answer::beyond_limits(&answer.paths));
         answer.unseen.extend(left_out);
         answer.settle_as(&subject);
-        if let Some(cause) = headless_port(found, &ports) {
-            answer.add(cause, Fate::Refused);
+        match headless_port(found, &ports) {
+            Some(cause) => answer.add(cause, Fate::Refused),
+            None => answer.notes.extend(headless_ports(service, &ports)),
         }
         Ok(answer)
     }

@@ -1,11 +1,11 @@
 //! The fix of each cause: a sentence and a command.
 
-use super::balancer::TARGET_ATTRIBUTES;
+use super::balancer::{TARGET_ATTRIBUTES, TARGET_TYPE};
 use super::cause::{At, Cause, PROXY_NAME, is_address};
 use super::endpoints::{ButFor, Lack, Waits};
 use crate::check::{
     Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
-    route_fix, rule_fix, unnetworked_fix, way_there_fix,
+    route_fix, rule_fix, silent_fix, stale_fix, unnetworked_fix, way_there_fix,
 };
 use crate::verdict::Client;
 use kpx_node::net::Proto;
@@ -271,6 +271,15 @@ impl Cause {
             ),
             Self::HairpinPort { bridge } => Some(hairpin_fix(bridge)),
             Self::Balancer {
+                lacks_node_ports: true,
+                ..
+            } => with(
+                "Let the load balancer send connections to the pods, or give the Service NodePorts (allocateLoadBalancerNodePorts: true).",
+                format!(
+                    "kubectl -n {namespace} annotate service {name} --overwrite {TARGET_TYPE}=ip"
+                ),
+            ),
+            Self::Balancer {
                 preserves: true, ..
             } => with(
                 "Let clients inside the cluster use the cluster IP; or turn the preservation of client addresses off, or register \
@@ -377,6 +386,7 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             "kubectl -n kube-system get lease kube-controller-manager -o yaml".to_owned(),
         ),
         Lack::NotStarted { pods: all } => return start_fix(all, namespace),
+        Lack::NotReady { silent, .. } if !silent.is_empty() => return silent_fix(silent),
         Lack::NotReady { pods: all, .. } if !all.is_empty() => return start_fix(all, namespace),
         Lack::NoPods {
             but_for: Some(ButFor::Label { .. }),
@@ -504,6 +514,9 @@ fn start_fix(pods: &[Waits], namespace: &str) -> Fix {
     };
     if let Some(node) = pods.iter().find_map(|pod| pod.offline.as_ref()) {
         return unnetworked_fix(node);
+    }
+    if let Some(stale) = pods.iter().find(|pod| pod.stale) {
+        return stale_fix(&stale.pod);
     }
     match (crashed, pods.first()) {
         (Some((of, container)), _) => Fix::kubectl(

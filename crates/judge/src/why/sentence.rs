@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::cause::{At, Cause, Failed, Idle, PROXY_NAME, is_address, is_before_nat};
 use super::endpoints::{ButFor, Compared, Lack, Waits};
-use crate::check::Writer;
+use crate::check::{Writer, no_report};
 use crate::trace::mismatch::listed;
 use crate::verdict::{Client, Which, client_names};
 use kpx_node::net::Family;
@@ -452,8 +452,18 @@ impl Cause {
             Self::NotMasqueraded { reply } => reply.clone(),
             Self::Balancer {
                 names,
+                lacks_node_ports: true,
+                ..
+            } => format!(
+                "{subject} works at its own addresses on {node}, but its load balancer {} has no target: it sends connections to \
+                 NodePorts of the nodes (target type instance), and the Service has none (allocateLoadBalancerNodePorts: false)",
+                listed(names)
+            ),
+            Self::Balancer {
+                names,
                 node_ports,
                 preserves,
+                ..
             } => balancer(subject, node, names, node_ports, *preserves),
             Self::Pending { node_ports } => {
                 let ports: Vec<String> = node_ports.iter().map(u16::to_string).collect();
@@ -707,9 +717,17 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             "{subject} has no {of_family}endpoints{since}: it has no selector, and EndpointSlice {slice} lacks the label that \
              names it, kubernetes.io/service-name"
         ),
-        Lack::NotReady { endpoints, pods } => format!(
-            "{subject} has no ready {of_family}endpoint{since}: none of {} is ready{}",
+        Lack::NotReady {
+            endpoints,
+            silent,
+            pods,
+        } => format!(
+            "{subject} has no ready {of_family}endpoint{since}: none of {} is ready{}{}",
             of(endpoints),
+            match silent.as_slice() {
+                [] => String::new(),
+                nodes => format!("; {}", no_report(nodes)),
+            },
             match pods.as_slice() {
                 [] => String::new(),
                 pods => format!("; {}", waits(pods)),

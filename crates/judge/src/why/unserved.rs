@@ -9,6 +9,7 @@ use crate::verdict::{Kind, Target};
 use kpx_node::cluster::Service;
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::Port;
+use kpx_node::words::listed;
 
 /// Returns that an address and port that are asked about without a protocol take no connections of TCP.
 pub(super) fn no_tcp(found: &Found<'_>, ports: &[Port]) -> Option<String> {
@@ -31,16 +32,36 @@ pub(super) fn headless_port(found: &Found<'_>, ports: &[Port]) -> Option<Cause> 
         return None;
     };
     let port: u16 = word.parse().ok()?;
-    if found.service.spec.cluster_ip != "None" {
-        return None;
-    }
-    let endpoints = ports.iter().flat_map(|port| &port.endpoints);
+    let targets = other_targets(found.service, port, ports.iter())?;
+    Some(Cause::HeadlessPort { port, targets })
+}
+
+/// Returns the ports of headless `service` among `ports` that its pods do not have, in words.
+pub(super) fn headless_ports(service: &Service, ports: &[Port]) -> Vec<String> {
+    let of = |port: &Port| {
+        let number = port.port?;
+        let targets = other_targets(service, number, [port].into_iter())?;
+        let targets: Vec<String> = targets.iter().map(u16::to_string).collect();
+        Some(format!(
+            "{} is headless, so nothing translates its port {number}: clients must connect to port {} of the pods",
+            port.name,
+            listed(&targets)
+        ))
+    };
+    ports.iter().filter_map(of).collect()
+}
+
+/// Returns the ports of the endpoints of `ports`, if `service` is headless and none of them is `number`.
+fn other_targets<'p>(
+    service: &Service,
+    number: u16,
+    ports: impl Iterator<Item = &'p Port>,
+) -> Option<Vec<u16>> {
+    let endpoints = ports.flat_map(|port| &port.endpoints);
     let targets: BTreeSet<u16> = endpoints.map(|endpoint| endpoint.addr.port()).collect();
-    let is_other = !targets.is_empty() && !targets.contains(&port);
-    is_other.then(|| Cause::HeadlessPort {
-        port,
-        targets: targets.into_iter().collect(),
-    })
+    let is_other =
+        service.spec.cluster_ip == "None" && !targets.is_empty() && !targets.contains(&number);
+    is_other.then(|| targets.into_iter().collect())
 }
 
 /// Returns why kube-proxy does not serve `service` at all.

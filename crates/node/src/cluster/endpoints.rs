@@ -31,6 +31,15 @@ pub struct EndpointSlice {
 pub type ByService<'s> = HashMap<(&'s str, &'s str), Vec<&'s EndpointSlice>>;
 
 impl EndpointSlice {
+    /// Returns who writes it, by its label.
+    pub fn managed_by(&self) -> Option<&str> {
+        let label = self
+            .metadata
+            .labels
+            .get("endpointslice.kubernetes.io/managed-by");
+        label.map(String::as_str)
+    }
+
     /// Returns namespace and name of its Service, if its label names one.
     pub fn service(&self) -> Option<(&str, &str)> {
         let name = self.metadata.labels.get("kubernetes.io/service-name")?;

@@ -31,7 +31,7 @@ pub use matching::{Matching, makes_none};
 pub use metadata::{Condition, Labels, ManagedFields, Metadata, Owner};
 pub use node::{Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus};
 pub use placement::Misplaced;
-pub use readiness::{NOT_PULLED, Unready};
+pub use readiness::{NOT_PULLED, Unready, silent_nodes};
 pub use service::{
     ClientIp, Ingress, LoadBalancerStatus, Service, ServiceCidr, ServiceCidrSpec, ServicePort,
     ServiceSpec, ServiceStatus, SessionAffinityConfig,

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use serde_json::Value;
 
-use super::{Condition, Container, ContainerStatus, Node, Pod};
+use super::{Condition, Container, ContainerStatus, Endpoint, Node, Pod};
 use crate::words::{listed, number_of};
 
 /// Why a pod is not ready, as its status says. [`Display`] calls the pod "it".
@@ -38,6 +38,8 @@ pub enum Unready {
     },
     /// Its containers are ready, but not the conditions of its readiness gates.
     Gates(Vec<String>),
+    /// Its containers are ready, and its condition `Ready` is not: kube-controller-manager sets that when the kubelet does not report.
+    Stale,
     /// Another reason: the message of its condition `Ready`, or its phase.
     Other(String),
 }
@@ -81,6 +83,10 @@ impl Display for Unready {
                 [gate] => write!(f, "its readiness gate {gate} is not met"),
                 gates => write!(f, "its readiness gates {} are not met", listed(gates)),
             },
+            Self::Stale => f.write_str(
+                "its containers are ready, but not its condition Ready, which kube-controller-manager clears while the kubelet does not \
+                 report; the kubelet has not set it again",
+            ),
             Self::Other(why) => f.write_str(why),
         }
     }
@@ -90,6 +96,14 @@ impl Display for Unready {
 pub const NOT_PULLED: &[&str] = &["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"];
 
 impl Node {
+    /// Returns since when its kubelet no longer reports, RFC 3339, empty if that is not known; `None` if it does.
+    pub fn silent_since(&self) -> Option<&str> {
+        let mut conditions = self.status.conditions.iter();
+        let silent = conditions
+            .find(|condition| condition.kind == "Ready" && condition.status == "Unknown")?;
+        Some(silent.since.as_deref().unwrap_or_default())
+    }
+
     /// Returns what the kubelet says of the container runtime's network, if that is not ready, so that no pod starts.
     fn unnetworked(&self) -> Option<&str> {
         let mut conditions = self.status.conditions.iter();
@@ -100,6 +114,17 @@ impl Node {
         let said = said.trim_start().trim_start_matches("message:");
         (ready.status != "True").then(|| said.trim())
     }
+}
+
+/// Returns the Nodes among `nodes` whose kubelet no longer reports, and which have endpoints in `endpoints`.
+pub fn silent_nodes(endpoints: &[&Endpoint], nodes: &[Node]) -> Vec<String> {
+    let silent = nodes.iter().filter(|node| node.silent_since().is_some());
+    let names = silent.map(|node| &node.metadata.name);
+    let has_endpoint = |name: &&String| {
+        let mut own = endpoints.iter();
+        own.any(|endpoint| endpoint.node_name.as_ref() == Some(name))
+    };
+    names.filter(has_endpoint).cloned().collect()
 }
 
 impl Pod {
@@ -190,6 +215,12 @@ impl Pod {
             .collect();
         if !unmet.is_empty() {
             return Some(Unready::Gates(unmet));
+        }
+        if self
+            .condition("ContainersReady")
+            .is_some_and(|condition| condition.status == "True")
+        {
+            return Some(Unready::Stale);
         }
         match self.condition("Ready") {
             Some(ready) if !ready.message.is_empty() => Some(Unready::Other(ready.message.clone())),
@@ -378,6 +409,10 @@ mod tests {
             said(&gated, &well),
             "its readiness gate target-health.example/x is not met"
         );
-        assert_eq!(said(&none, &well), "its condition Ready is not True");
+        let stale = said(&none, &well);
+        assert!(
+            stale.starts_with("its containers are ready, but not its condition Ready"),
+            "{stale}"
+        );
     }
 }

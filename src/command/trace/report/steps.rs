@@ -116,6 +116,7 @@ pub(super) fn effect(hop: &HopRow, arrow: &str) -> String {
         Effect::Masquerade { address } => format!("masquerades as {}", addr(address)),
         Effect::Mark { from, to } => format!("marks {from:#x} {arrow} {to:#x}"),
         Effect::Ttl { to } => format!("sets the TTL to {to}"),
+        Effect::Queue => "queues it for a program".to_owned(),
         Effect::Untrack => "excludes it from conntrack".to_owned(),
         Effect::Zone { zone } => format!("puts it into conntrack zone {zone}"),
         Effect::Balance {

@@ -61,7 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
         why: "An address that belongs to both a Service and a pod or node is translated to the Service wherever \
               kube-proxy runs, and the pod or node becomes unreachable.",
         verify: "No cluster IP may lie in a Node's podCIDR, in clusterCIDR, among the Nodes' addresses, or in the network of a \
-                 link.",
+                 link, and no external address of a Service in a range of pods or Services.",
         commands: &[
             Example::anywhere("kubectl get nodes -o jsonpath='{.items[*].spec.podCIDRs}'"),
             Example::anywhere("kubectl get services -A"),
@@ -77,6 +77,9 @@ pub(super) const CHECKS: &[Check] = &[
             Item::ProxyConfig,
             Item::ConfigMaps,
             Item::Addresses,
+            Item::ServiceCidrs,
+            Item::Nft,
+            Item::NftText,
         ]],
         caused_by: &[],
         run: overlaps,
@@ -654,6 +657,24 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
+    let machines: Vec<IpAddr> = nodes
+        .iter()
+        .flat_map(|nodes| nodes.iter())
+        .flat_map(|node| &node.status.addresses)
+        .filter_map(|at| at.address.parse().ok())
+        .collect();
+    let mut taken: Vec<(Cidr, String)> = Vec::new();
+    taken.extend(pods.iter().map(|cidr| (*cidr, "pods".to_owned())));
+    // A range that has machines, too, is that of the network.
+    let is_of_pods =
+        |cidr: &Cidr| inside.is_empty() && !machines.iter().any(|ip| cidr.contains(*ip));
+    let of_pods = clusters.iter().flatten().filter(|cidr| is_of_pods(cidr));
+    taken.extend(of_pods.map(|cidr| (*cidr, "pods (clusterCIDR)".to_owned())));
+    let of_services = crate::diff::service_cidrs(facts.node).into_iter();
+    taken.extend(of_services.map(|cidr| (cidr, "Services".to_owned())));
+    for service in services.iter().filter(|service| is_served(service)) {
+        findings.extend(outer_inside(service, &taken));
+    }
     if !inside.is_empty() {
         let pods: BTreeSet<String> = pods.iter().map(ToString::to_string).collect();
         let pods: Vec<String> = pods.into_iter().collect();
@@ -671,6 +692,35 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
         );
     }
     findings.verdict()
+}
+
+/// Returns the findings on external addresses of `service` in ranges of pods or Services.
+fn outer_inside(service: &Service, taken: &[(Cidr, String)]) -> Vec<Finding> {
+    let own = &service.spec.cluster_ips;
+    let outer: BTreeSet<IpAddr> = outer_addresses(service).collect();
+    let outer = outer
+        .into_iter()
+        .filter(|ip| !own.contains(&ip.to_string()));
+    let findings = outer.filter_map(|ip| {
+        let (cidr, whose) = taken.iter().find(|(cidr, _)| cidr.contains(ip))?;
+        let message = format!(
+            "{ip}, an external address of the Service, is in {cidr}, a range of {whose}: routers outside lead it elsewhere or nowhere, and \
+             it may be given to one of these, too"
+        );
+        let about = Subject::ServiceAddress {
+            service: service.into(),
+            address: ip,
+            port: None,
+        };
+        let fix = "Give the Service an address outside of these ranges: remove it from externalIPs, or from the pool of the controller of \
+                   load balancers.";
+        Some(
+            Finding::new(Severity::Warning, about, message)
+                .services([ServiceRef::from(service)])
+                .fix(fix),
+        )
+    });
+    findings.collect()
 }
 
 /// Returns the networks of the links in `addresses` and their names; kube-ipvs0 has Services' addresses.

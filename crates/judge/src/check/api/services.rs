@@ -10,11 +10,12 @@ use crate::check::core::{
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
-    Writer, unnetworked_fix,
+    Writer, no_report, silent_fix, stale_fix, unnetworked_fix,
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{
-    Endpoint, EndpointSlice, Matching, Metadata, Pod, Service, ServicePort, makes_none,
+    Endpoint, EndpointSlice, Matching, Metadata, Pod, Service, ServicePort, Unready, makes_none,
+    silent_nodes,
 };
 use kpx_node::desired::matching;
 use kpx_node::evidence::{Gap, Item};
@@ -23,7 +24,7 @@ use kpx_node::node::desired::NEEDS;
 use kpx_node::node::links::Address;
 use kpx_node::words::{listed, number_of};
 
-/// The bridge that the bridge plugin makes unless it is told another name, and that flannel uses.
+/// The bridge that the bridge plugin makes unless it gets another name, and that flannel uses.
 const BRIDGE: &str = "cni0";
 
 pub(super) const CHECKS: &[Check] = &[
@@ -206,7 +207,15 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         }
         let seen = format!("none of {} endpoints is ready", all.len());
         let pods = findings.read(facts.node.pods());
-        findings.push(unready(facts, service, &seen, pods));
+        let silent = silent_nodes(&all, facts.node.nodes().map_or(&[][..], Vec::as_slice));
+        let mut finding = unready(facts, service, &seen, pods);
+        if !silent.is_empty() {
+            let message = format!("the Service has no ready endpoint: {}", no_report(&silent));
+            finding = Finding::new(Severity::Error, service, message)
+                .evidence(finding.evidence)
+                .fix(silent_fix(&silent));
+        }
+        findings.push(finding);
     }
     let mut verdict = findings.verdict()?;
     // A Service whose pods do not run is less likely to be empty on purpose.
@@ -332,14 +341,23 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
                 format!("ip link del {}", bridge.link),
             ));
     }
+    let stale = selected
+        .iter()
+        .find(|pod| pod.unready() == Some(Unready::Stale));
+    let stale =
+        stale.map(|pod| stale_fix(&format!("{}/{}", pod.metadata.namespace, pod.metadata.name)));
     let reasons = selected.into_iter().filter_map(|pod| {
         let (meta, why) = (&pod.metadata, pod.unready()?);
         let text = format!("pod {}/{}: {why}", meta.namespace, meta.name);
         Some(Proof::Note(text))
     });
-    Finding::new(Severity::Warning, service, message)
+    let finding = Finding::new(Severity::Warning, service, message)
         .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
-        .evidence(reasons)
+        .evidence(reasons);
+    match stale {
+        Some(fix) => finding.fix(fix),
+        None => finding,
+    }
 }
 
 /// Returns the address of the bridge of pods that is in none of the Node's ranges of pods, and these ranges: the bridge plugin then makes

@@ -1,6 +1,7 @@
 //! Obstacles to connections: their owners, and how to remove them.
 
 use super::rule::{limit_fix, rule_fix};
+use super::slices::listed_fix;
 use super::tunnel::{accepting, off_tunnel_fix, tunnel_fix};
 use super::way::{
     RANGE_OF_ITS_OWN, bypass_fix, diversion_fix, home_fix, one_mac_fix, tunnel_address_fix,
@@ -504,6 +505,16 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
             format!("kubectl describe node {node}"),
         ),
+        Obstacle::Unanswered {
+            silent:
+                Some(SilentMachine::Listed {
+                    slice,
+                    service,
+                    writer,
+                }),
+            there: None,
+            ..
+        } => listed_fix(slice, service, writer),
         Obstacle::Unanswered {
             there: Some(there), ..
         } => way_there_fix(

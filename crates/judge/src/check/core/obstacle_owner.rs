@@ -80,6 +80,10 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             silent: Some(SilentMachine::ApiServer),
             ..
         } => "the API servers",
+        Obstacle::Unanswered {
+            silent: Some(SilentMachine::Listed { .. }),
+            ..
+        } => "what writes the EndpointSlice",
         Obstacle::Unanswered { inside: None, .. } => "the machine or pod with the address",
         Obstacle::Link { inside: None, .. }
         | Obstacle::NoPeer { agent: None, .. }

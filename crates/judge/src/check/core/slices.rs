@@ -5,12 +5,39 @@ use serde::Serialize;
 
 use crate::check::Fix;
 
-/// The label that names who writes a slice.
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+/// The controller that writes the slices of an Endpoints object.
+const MIRRORING: &str = "endpointslicemirroring-controller.k8s.io";
 
 /// Returns the rest of a command that shows the slices of Service `service`, where their names are not known.
 pub fn get_slices(service: &str) -> String {
     format!("get endpointslices -l kubernetes.io/service-name={service} -o yaml")
+}
+
+/// Returns the fix of an address that `slice` of `service` lists, as `NAMESPACE/NAME`, and at which no machine answers.
+pub(super) fn listed_fix(slice: &str, service: &str, writer: &str) -> Fix {
+    let (namespace, name) = slice.split_once('/').unwrap_or(("default", slice));
+    if writer == MIRRORING {
+        return Fix::kubectl(
+            "If the machine is gone for good, remove its address from the Endpoints object, which the EndpointSlice mirrors; otherwise \
+             bring it back.",
+            format!("kubectl -n {namespace} edit endpoints {service}"),
+        );
+    }
+    let by = match writer {
+        "" => String::new(),
+        writer => format!(", which {writer} writes"),
+    };
+    let edit = match name {
+        "" => get_slices(service),
+        name => format!("edit endpointslice {name}"),
+    };
+    Fix::kubectl(
+        format!(
+            "If the machine is gone for good, remove its address from the EndpointSlice{by}, and from what writes it; otherwise bring the \
+             machine back."
+        ),
+        format!("kubectl -n {namespace} {edit}"),
+    )
 }
 
 /// Returns the name of a slice that is named like the slices of `service` but belongs to no Service.
@@ -44,13 +71,12 @@ pub enum Writer {
 impl Writer {
     /// Returns who writes `slice` of `service`; `None` for a Service that is not known.
     pub fn of(slice: &EndpointSlice, service: Option<&Service>) -> Self {
-        let label = slice.metadata.labels.get(MANAGED_BY).map(String::as_str);
-        match label {
+        match slice.managed_by() {
             Some("endpointslice-controller.k8s.io") => match service {
                 Some(service) if service.selector().is_none() => Self::Former,
                 _ => Self::Controller,
             },
-            Some("endpointslicemirroring-controller.k8s.io") => Self::Mirror,
+            Some(MIRRORING) => Self::Mirror,
             _ => Self::Other,
         }
     }

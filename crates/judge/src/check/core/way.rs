@@ -9,6 +9,7 @@ use kpx_node::cluster::{Pod, Service, TargetRef};
 use kpx_node::net::Cidr;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::PolicyRule;
+use kpx_node::words::listed;
 
 /// The fix if two Nodes have the same range of pods.
 pub(in crate::check) const RANGE_OF_ITS_OWN: &str = "Drain the Node that loses the range, delete its object, and let the machine \
@@ -71,6 +72,37 @@ pub fn unnetworked_fix(node: &str) -> Fix {
              the plugin again."
         ),
         format!("kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
+    )
+}
+
+/// Returns that the kubelets of `nodes` no longer report, and what that does to pods.
+pub fn no_report(nodes: &[String]) -> String {
+    let (kubelets, nodes) = match nodes {
+        [node] => ("kubelet", format!("node {node}")),
+        nodes => ("kubelets", format!("nodes {}", listed(nodes))),
+    };
+    let verb = if kubelets == "kubelet" {
+        "reports"
+    } else {
+        "report"
+    };
+    format!("the {kubelets} of {nodes} no longer {verb}, so no pod there counts as ready")
+}
+
+/// Returns the fix of `nodes`, whose kubelets no longer report.
+pub fn silent_fix(nodes: &[String]) -> Fix {
+    Fix::kubectl(
+        "Leave the pods alone: they may still run. Find out on the nodes why kubelet does not reach the API server, with \
+         `journalctl -u kubelet`: the server's address or load balancer, a certificate, or the machine itself.",
+        format!("kubectl describe node {}", nodes.join(" ")),
+    )
+}
+
+/// Returns the fix of `pod`, as `NAMESPACE/NAME`, whose containers are ready and whose condition `Ready` is not.
+pub fn stale_fix(pod: &str) -> Fix {
+    Fix::delete_pod(
+        "Delete the pod, so that its controller makes another one, or restart kubelet on its node, which then sets the condition again.",
+        pod,
     )
 }
 
@@ -158,6 +190,12 @@ fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Option<Fix> {
         Odd::Tunnel { link } => Fix::on_node(
             "Find out what made the route by the tunnel, and let it leave out the ranges of this cluster's pods.",
             format!("ip route show dev {link}"),
+        ),
+        Odd::Unlearned { .. } => Fix::on_node(
+            "Look which BGP sessions of BIRD are not Established. A BGPPeer whose nodeSelector or peerSelector matches no Node makes no \
+             session: a new release may have removed the label. A firewall may drop TCP port 179. Set no static routes: they would stay when \
+             BIRD has its own again.",
+            "calicoctl node status",
         ),
         Odd::NoRoutes | Odd::NextHop { .. } => return None,
         Odd::OtherTable { table } => Fix::on_node(

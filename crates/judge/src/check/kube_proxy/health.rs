@@ -1,9 +1,9 @@
 //! Whether kube-proxy runs and keeps its rules up to date.
 
-use super::silence::{edit_of, proxy_sets, silent};
+use super::silence::{edit_of, health_port_taken, proxy_sets, silent};
 use crate::check::core::{
     Collector, MODE, OBSERVED, REPLACEMENT, family_or_proxy, leaving, proxy_metrics, queued,
-    syncs_slower_than,
+    runs_here, syncs_slower_than,
 };
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, Severity, Subject, Text,
@@ -441,6 +441,12 @@ fn healthy(facts: &Facts<'_>) -> Verdict {
         Ok(health) => health,
         Err(gap) => return silent(facts, gap),
     };
+    // That of another proxy may answer like it.
+    if runs_here(facts).unwrap_or_default()
+        && let Some(found) = health_port_taken(facts)
+    {
+        return Ok(vec![found]);
+    }
     let seen = |value: String| {
         [Proof::Setting {
             source: "/healthz".to_owned(),

@@ -546,26 +546,33 @@ fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
         .iter()
         .filter_map(|trouble| refused(&trouble.error))
         .collect();
-    let is_needed = |trouble: &Trouble| {
-        let refused = self::refused(&trouble.error);
-        refused.is_some_and(|(verb, resource, _)| {
-            verb == "list" && matches!(resource, "services" | "endpointslices" | "endpoints")
-        })
-    };
     let log = facts.node.proxy_log().ok();
-    let mut troubles = log
+    let troubles = log
         .and_then(|log| log.troubles.as_ref().ok())
         .into_iter()
         .flatten();
-    if refused.is_empty() || all.iter().any(|trouble| is_needed(trouble)) || troubles.any(is_needed)
-    {
+    let unlisted: BTreeSet<_> = all
+        .iter()
+        .copied()
+        .chain(troubles)
+        .filter_map(|trouble| self::refused(&trouble.error))
+        .filter(|(verb, ..)| *verb == "list")
+        .map(|(_, resource, _)| resource)
+        .collect();
+    // Without its binding, kube-proxy may list nothing of what it needs.
+    if refused.is_empty() || unlisted.len() > 1 {
         return Some(Fix::kubectl(fix(first.kind, &first.error), bound));
     }
     let rules: Vec<String> = refused
         .iter()
         .map(|(verb, resource, group)| {
+            // What is listed is then watched.
+            let verbs = match *verb {
+                "list" => "\"list\",\"watch\"".to_owned(),
+                verb => format!("\"{verb}\""),
+            };
             format!(
-                "{{\"op\":\"add\",\"path\":\"/rules/-\",\"value\":{{\"apiGroups\":[\"{group}\"],\"resources\":[\"{resource}\"],\"verbs\":[\"{verb}\"]}}}}"
+                "{{\"op\":\"add\",\"path\":\"/rules/-\",\"value\":{{\"apiGroups\":[\"{group}\"],\"resources\":[\"{resource}\"],\"verbs\":[{verbs}]}}}}"
             )
         })
         .collect();

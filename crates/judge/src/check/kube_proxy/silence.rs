@@ -118,7 +118,7 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
 }
 
 /// Returns the finding on another program that listens at kube-proxy's health port.
-fn health_port_taken(facts: &Facts<'_>) -> Option<Finding> {
+pub(super) fn health_port_taken(facts: &Facts<'_>) -> Option<Finding> {
     let bind = facts.node.proxy_config().ok()?.healthz_bind()?;
     let sockets = facts.node.sockets().ok()?;
     let mut taking = sockets.taking(Proto::Tcp, bind.ip(), bind.port());

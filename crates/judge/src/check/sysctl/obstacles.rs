@@ -174,7 +174,38 @@ fn doubted(surveyed: &[Surveyed]) -> Vec<Finding> {
     all.into_values()
         .map(finding)
         .chain(thinned(surveyed))
+        .chain(queued(surveyed))
         .collect()
+}
+
+/// Returns the rules that queue packets for a program in user space.
+fn queued(surveyed: &[Surveyed]) -> Vec<Finding> {
+    let mut all: BTreeMap<&Rule, BTreeSet<ServiceRef>> = BTreeMap::new();
+    for port in surveyed {
+        for cell in &port.cells {
+            if let Some(Fault::Unknown(Missing::Queued { rule, .. })) = &cell.fault {
+                let services = all.entry(rule).or_default();
+                services.insert(ServiceRef::from(&port.name));
+            }
+        }
+    }
+    let finding = |(rule, services): (&Rule, BTreeSet<ServiceRef>)| {
+        let message = format!(
+            "the rule queues packets to Services for a program in user space, and the kernel drops them while none reads the queue \
+             (concerns {})",
+            some_services(&services)
+        );
+        Finding::new(Severity::Warning, Subject::Rule(rule.clone()), message)
+            .evidence([proof_of(rule)])
+            .services(services)
+            .keeping_open()
+            .fix(Fix::on_node(
+                "Each line is a queue that a program reads, by its number. Start the program if that of the rule is not there, and let the \
+                 rule have --queue-bypass (nft: queue flags bypass), so that packets pass while it does not run; or remove the rule.",
+                "cat /proc/net/netfilter/nfnetlink_queue",
+            ))
+    };
+    all.into_iter().map(finding).collect()
 }
 
 /// Returns the object by which packets leave by another way than `there`.
@@ -327,7 +358,7 @@ fn unknown(surveyed: &[Surveyed]) -> Option<Gap> {
     let mut open = cells.filter(|cell| cell.fate == Fate::Unknown);
     open.find_map(|cell| match &cell.fault {
         Some(Fault::Unknown(Missing::Gap { gap, .. })) => Some(gap.clone()),
-        Some(Fault::Unknown(Missing::Other(why))) => {
+        Some(Fault::Unknown(Missing::Queued { reason: why, .. } | Missing::Other(why))) => {
             let item = Item::iptables(Family::of(cell.to.ip()));
             Some(Gap::Failed(item, why.clone()))
         }

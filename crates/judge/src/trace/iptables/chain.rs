@@ -696,7 +696,7 @@ fn other(
             );
         }
         "QUEUE" | "NFQUEUE" => {
-            note(branch, Effect::Other { what: shown() });
+            note(branch, Effect::Queue);
             return Some(End::Unknown(format!(
                 "{}: a program in user space decides",
                 name("queued")

@@ -454,7 +454,10 @@ impl<'a> Walker<'_, 'a, '_> {
                 End::Return
             }
             Verdict::Continue => return vec![Next::Over(branch)],
-            Verdict::Queue => End::Unknown(queued(&by("queued"))),
+            Verdict::Queue => {
+                note(Effect::Queue);
+                End::Unknown(queued(&by("queued")))
+            }
             Verdict::Jump(to) | Verdict::Goto(to) => {
                 let goes = matches!(verdict, Verdict::Goto(_));
                 note(if goes {

@@ -183,6 +183,16 @@ pub enum SilentMachine {
     Node(String),
     /// That of an API server, on none of the Nodes, although others are on Nodes.
     ApiServer,
+    /// None that is known: no Node has the address, which only an `EndpointSlice` lists that the `EndpointSlice` controller does not
+    /// write.
+    Listed {
+        /// The slice, as `NAMESPACE/NAME`.
+        slice: String,
+        /// The Service.
+        service: String,
+        /// Who writes it, by its label; empty if that is not shown.
+        writer: String,
+    },
 }
 
 /// Who has the network of a link, too.

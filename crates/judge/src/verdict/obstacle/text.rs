@@ -790,11 +790,16 @@ impl fmt::Display for Obstacle {
                     }
                     None => "the node",
                 };
-                if silent.is_some() {
-                    write!(f, "no Node has the API server's address {address}, which")?;
-                } else {
-                    write!(f, "{address}")?;
-                }
+                match silent {
+                    Some(SilentMachine::ApiServer) => {
+                        write!(f, "no Node has the API server's address {address}, which")
+                    }
+                    Some(SilentMachine::Listed { slice, .. }) => write!(
+                        f,
+                        "no Node has {address}, which EndpointSlice {slice} lists; it"
+                    ),
+                    Some(SilentMachine::Node(_)) | None => write!(f, "{address}"),
+                }?;
                 write!(
                     f,
                     " did not answer on {link} when {who} last asked for its link-layer address (its neighbour entry is FAILED)"

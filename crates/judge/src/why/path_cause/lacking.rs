@@ -91,6 +91,7 @@ impl Look<'_> {
                 reason: "not ready".to_owned(),
                 offline: None,
                 crashed: None,
+                stale: false,
             })
     }
 
