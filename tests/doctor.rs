@@ -18,6 +18,7 @@ mod entrances;
 mod first_causes;
 mod foreign;
 pub(crate) mod formats;
+mod harmless;
 mod ids;
 mod ignore;
 mod incidents;

@@ -121,7 +121,7 @@ async fn resolve(session: &Session, args: &ResolveArgs) -> Result<ResolveReport,
 }
 
 /// Returns the address of cluster DNS.
-pub(in crate::command) fn server(services: &[Service], session: &Session) -> DnsServer {
+fn server(services: &[Service], session: &Session) -> DnsServer {
     let named = |service: &&Service| {
         (
             service.metadata.namespace.as_str(),
@@ -159,6 +159,17 @@ pub(in crate::command) fn server(services: &[Service], session: &Session) -> Dns
     }
 }
 
+/// Returns the address of cluster DNS; `None` if there is none to ask.
+pub(in crate::command) fn cluster_dns(
+    services: &[Service],
+    session: &Session,
+) -> Option<SocketAddr> {
+    match server(services, session) {
+        DnsServer::Address(at) => Some(at),
+        DnsServer::NotQueried(_) => None,
+    }
+}
+
 /// Asks cluster DNS for the records of `name`, a full one; returns its address and why it does not resolve the name, or `None`
 /// if it does, or if there is none to ask.
 pub(in crate::command) async fn unresolved(
@@ -172,7 +183,7 @@ pub(in crate::command) async fn unresolved(
     let Ok(services) = cluster::list::<Service>(&evidence, Item::Services) else {
         return Ok(None);
     };
-    let DnsServer::Address(server) = server(&services, session) else {
+    let Some(server) = cluster_dns(&services, session) else {
         return Ok(None);
     };
     Ok(match ask(session, server, name).await? {

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use super::args::{ProbeFrom, WhyArgs};
 use super::report::nodes::WhyOfNodes;
 use super::report::{Probed, WhyReport, picture, svg};
-use crate::command::resolve::report::DnsServer;
-use crate::command::resolve::run::{Unresolved, server, unresolved};
+use crate::command::resolve::run::{Unresolved, cluster_dns, unresolved};
 use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity::{named, reach, reach_all};
@@ -181,9 +180,7 @@ fn failing_dns(
     look: &Look<'_>,
     name: &str,
 ) -> Option<(Cause, Fate)> {
-    let DnsServer::Address(server) = server(node.services().ok()?, session) else {
-        return None;
-    };
+    let server = cluster_dns(node.services().ok()?, session)?;
     let asked = Asked::Address(server.ip(), Some(server.port()), Some(Proto::Udp));
     let answer = look.why(&asked, None).ok()?;
     let is_pod = |client| matches!(client, Client::Pod | Client::Single | Client::Itself);

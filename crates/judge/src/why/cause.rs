@@ -49,7 +49,7 @@ pub enum Cause {
     },
     /// Connections to cluster DNS fail, so the name of the Service is not found by some or all clients.
     DnsFails {
-        /// The name.
+        /// The name of the Service in DNS.
         name: String,
         /// Why they fail, as a sentence.
         reason: String,

@@ -169,15 +169,7 @@ impl Waits {
         listens: &dyn Fn(IpAddr, u16) -> Option<bool>,
     ) -> Option<Self> {
         let why = pod.unready()?;
-        let holder = pod
-            .port_holder(pods)
-            .map_or_else(String::new, |(port, holder)| {
-                let meta = &holder.metadata;
-                format!(
-                    "; pod {}/{} has hostPort {port} there",
-                    meta.namespace, meta.name
-                )
-            });
+        let holder = pod.port_holder_note(pods);
         let unnetworked = pod.unnetworked(nodes);
         let network = unnetworked.map_or_else(String::new, |(node, why)| {
             format!("; no pod starts on node {node}: {why}")

@@ -187,12 +187,15 @@ pub(super) fn find<'s>(
                 let is_it = |of: &&ServicePort| {
                     Some(of.port) == *port && proto.is_some() && proto_of(&of.protocol) == *proto
                 };
-                let named = service.spec.ports.iter().find(is_it);
-                let named = named
-                    .map(|of| of.name.clone())
-                    .filter(|name| !name.is_empty());
-                let port = named.or_else(|| port.map(|port| port.to_string()));
-                let found = select(service, port.map(Only::Named), &word)?;
+                let same = service.spec.ports.iter().find(is_it);
+                let only = match (same, port, proto) {
+                    (Some(same), ..) if !same.name.is_empty() => Some(same.name.clone()),
+                    // A port of another protocol is another port.
+                    (None, Some(port), Some(proto)) => Some(format!("{port}/{proto}")),
+                    _ => port.map(|port| port.to_string()),
+                };
+                let word = only.clone().filter(|_| same.is_none()).unwrap_or(word);
+                let found = select(service, only.map(Only::Named), &word)?;
                 let at = At::Address(*addr);
                 return Ok(Found { at, ..found });
             }

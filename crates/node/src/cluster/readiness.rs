@@ -143,7 +143,7 @@ impl Pod {
     }
 
     /// Returns the hostPort for which the kubelet refused it, and the pod among `pods` that has the port on the same node.
-    pub fn port_holder<'p>(&self, pods: &'p [Self]) -> Option<(u16, &'p Self)> {
+    fn port_holder<'p>(&self, pods: &'p [Self]) -> Option<(u16, &'p Self)> {
         if !self.has_ended() || self.status.reason != "NodePorts" {
             return None;
         }
@@ -155,6 +155,18 @@ impl Pod {
             });
             Some((port.0, holder?))
         })
+    }
+
+    /// Returns which of `pods` has the hostPort for which the kubelet refused it, as the end of a sentence; empty if none is known.
+    pub fn port_holder_note(&self, pods: &[Self]) -> String {
+        self.port_holder(pods)
+            .map_or_else(String::new, |(port, holder)| {
+                let meta = &holder.metadata;
+                format!(
+                    "; pod {}/{} has hostPort {port} there",
+                    meta.namespace, meta.name
+                )
+            })
     }
 
     /// Returns whether the kubelet could not pull the image of a container.

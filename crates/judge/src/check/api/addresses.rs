@@ -652,7 +652,8 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
                 cluster => {
                     let seen = seen.into_iter().chain(cluster.as_ref().map(note));
                     let message = "the Service's address is in a range of pods, nodes or links";
-                    findings.push(Finding::new(Severity::Error, service, message).evidence(seen));
+                    let finding = Finding::new(Severity::Error, service, message).may_stop();
+                    findings.push(finding.evidence(seen));
                 }
             }
         }

@@ -217,10 +217,7 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         }
         findings.push(finding);
     }
-    let mut verdict = findings.verdict()?;
-    // A Service whose pods do not run is less likely to be empty on purpose.
-    verdict.sort_by_key(|verdict| verdict.evidence.len() < 2);
-    Ok(verdict)
+    findings.verdict()
 }
 
 /// Returns the finding of `service`, which has ready endpoints, if it has none of one of its families.
@@ -313,9 +310,8 @@ fn labelled_slices(service: &Service, slices: &[&&EndpointSlice], label: &str) -
 
 /// Returns the finding of `service` without a ready endpoint, with the reason why its pods among `pods` are not ready.
 fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<Pod>>) -> Finding {
-    let message = "the Service has no ready endpoint";
-    let pods = pods.into_iter().flatten();
-    let selected: Vec<&Pod> = pods.filter(|pod| service.selects(pod)).collect();
+    let pods = pods.map_or(&[][..], Vec::as_slice);
+    let selected: Vec<&Pod> = pods.iter().filter(|pod| service.selects(pod)).collect();
     let nodes = facts.node.nodes().map_or(&[][..], Vec::as_slice);
     let mut unnetworked = selected.iter().filter_map(|pod| pod.unnetworked(nodes));
     if let Some((node, said)) = unnetworked.next() {
@@ -347,15 +343,32 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
     let stale =
         stale.map(|pod| stale_fix(&format!("{}/{}", pod.metadata.namespace, pod.metadata.name)));
     let reasons = selected.into_iter().filter_map(|pod| {
-        let (meta, why) = (&pod.metadata, pod.unready()?);
-        let text = format!("pod {}/{}: {why}", meta.namespace, meta.name);
-        Some(Proof::Note(text))
+        let meta = &pod.metadata;
+        let why = pod.unready()?;
+        let holder = pod.port_holder_note(pods);
+        Some((
+            meta,
+            format!("pod {}/{}: {why}{holder}", meta.namespace, meta.name),
+        ))
+    });
+    let reasons: Vec<(&Metadata, String)> = reasons.collect();
+    let base = "the Service has no ready endpoint";
+    let message = match reasons.first() {
+        Some((_, why)) => format!("{base}: {why}"),
+        None => base.to_owned(),
+    };
+    let look = reasons.first().map(|(meta, _)| {
+        Fix::kubectl(
+            "The events of the pod say what it waits for.",
+            format!("kubectl -n {} describe pod {}", meta.namespace, meta.name),
+        )
     });
     let finding = Finding::new(Severity::Warning, service, message)
         .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
-        .evidence(reasons);
-    match stale {
-        Some(fix) => finding.fix(fix),
+        .evidence(reasons.into_iter().map(|(_, why)| Proof::Note(why)));
+    match stale.or(look) {
+        // It is less likely to be empty on purpose.
+        Some(fix) => finding.fix(fix).urgent(),
         None => finding,
     }
 }

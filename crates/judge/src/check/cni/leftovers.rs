@@ -292,6 +292,7 @@ fn finding(
         None => format!("{name} does not run on this node"),
     });
     Finding::new(severity, Subject::software(name), message)
+        .may_stop()
         .evidence(left.seen)
         .evidence([runs])
         .fix(fix)

@@ -43,6 +43,10 @@ pub struct Ties {
     pub keeps_open: bool,
     /// The places of all missing objects: tables, links, modules, or objects that packets pass.
     pub places: Vec<Subject>,
+    /// Whether it comes before others of its severity, as no connection to its Services works.
+    pub is_urgent: bool,
+    /// Whether it stops connections only under some conditions.
+    pub may_stop: bool,
     /// Whether it says that something is missing, and nothing else.
     pub is_loss: bool,
     /// The time when kube-proxy queued a change of the cluster that it has not written yet, if this alone may explain
@@ -66,6 +70,20 @@ impl Finding {
             fix: None,
             ties: Ties::default(),
         }
+    }
+
+    /// Says that no connection to its Services works: it comes before others of its severity.
+    #[must_use]
+    pub const fn urgent(mut self) -> Self {
+        self.ties.is_urgent = true;
+        self
+    }
+
+    /// Says that it stops connections only under some conditions: where all Services work, it is no error.
+    #[must_use]
+    pub const fn may_stop(mut self) -> Self {
+        self.ties.may_stop = true;
+        self
     }
 
     /// Sets the IP family that it is about, if its object does not have one.

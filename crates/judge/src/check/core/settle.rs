@@ -73,11 +73,8 @@ pub fn keep_persistent(
     }
 }
 
-/// Checks, besides those of drift, of what stops connections only under some conditions.
-const MAY_STOP: [&str; 2] = ["AP08", "CN12"];
-
-/// Turns errors of drift, and of what may stop connections, into warnings if all Services that they concern work, according to
-/// `works`; `all_work` tells whether all Services do.
+/// Turns errors of drift, and of what stops connections only under some conditions, into warnings if all Services that they concern
+/// work, according to `works`; `all_work` tells whether all Services do.
 pub fn temper(
     outcomes: &mut [(&'static Check, Outcome)],
     works: impl Fn(&ServiceRef) -> bool,
@@ -87,20 +84,22 @@ pub fn temper(
         let Outcome::Fail(findings) = outcome else {
             continue;
         };
-        let may_stop = MAY_STOP.contains(&check.id);
-        if !may_stop && !check.needs.contains(&DRIFT) {
-            continue;
-        }
+        let is_drift = check.needs.contains(&DRIFT);
+        let mut is_tempered = false;
         for finding in &mut *findings {
+            let may_stop = finding.ties.may_stop;
             let is_harmless = match finding.services.as_slice() {
                 [] => may_stop && all_work,
-                services => services.iter().all(&works),
+                services => (is_drift || may_stop) && services.iter().all(&works),
             };
             if is_harmless {
                 finding.severity = finding.severity.min(Severity::Warning);
+                is_tempered = true;
             }
         }
-        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        if is_tempered {
+            findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        }
     }
 }
 

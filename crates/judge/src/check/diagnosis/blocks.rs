@@ -43,12 +43,13 @@ pub(super) fn blocks(findings: &[Diagnosed]) -> Vec<Block> {
                 && block.advice == advice
                 && there(block.groups[0][0]) == there(group[0])
         };
+        let ties = &findings[group[0]].finding.ties;
         match blocks.iter_mut().find(same) {
             Some(block) => block.groups.push(group),
             None => blocks.push(Block {
                 advice,
                 severity,
-                is_vital: severity == Severity::Error || findings[group[0]].finding.ties.keeps_open,
+                is_vital: severity == Severity::Error || ties.keeps_open || ties.is_urgent,
                 groups: vec![group],
             }),
         }

@@ -141,7 +141,8 @@ impl Found {
             .collect();
         all.sort_by(|a, b| {
             let key = |diagnosed: &Diagnosed| {
-                let is_later = !diagnosed.finding.ties.keeps_open;
+                let ties = &diagnosed.finding.ties;
+                let is_later = !ties.keeps_open && !ties.is_urgent;
                 (
                     std::cmp::Reverse(diagnosed.severity),
                     is_later,
