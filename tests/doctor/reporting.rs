@@ -118,6 +118,10 @@ async fn a_load_balancer_with_instances_as_targets_needs_node_ports() {
         "aws-load-balancer-nlb-target-type=ip",
     ];
     says(&dir, "default/login", "unknown", &words).await;
+    let doctor = kpx(&["--from", path(&dir), "doctor"]).await;
+    let words = "sends connections to NodePorts (target type instance)";
+    let out: Vec<&str> = doctor.out.split_whitespace().collect();
+    assert!(out.join(" ").contains(words), "{doctor}");
 }
 
 #[tokio::test]
