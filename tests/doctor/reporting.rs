@@ -161,8 +161,8 @@ async fn an_endpoint_that_only_another_writer_lists_is_removed_from_the_slice() 
     says(&own, "demo/web-headless", "lost", &["Bring the machine"]).await;
 }
 
-/// Adds a pod of MetalLB's speaker, whose container has this state.
-fn add_speaker(dir: &tempfile::TempDir, state: Value) {
+/// Adds a pod of the speaker of `MetalLB`, whose container has this state.
+fn add_speaker(dir: &tempfile::TempDir, state: &Value) {
     let ready = state.get("running").is_some();
     let condition = json!({"type": "Ready", "status": if ready { "True" } else { "False" }});
     let container = json!({"name": "speaker", "ready": ready, "restartCount": 9, "state": state});
@@ -182,7 +182,7 @@ fn add_speaker(dir: &tempfile::TempDir, state: Value) {
 async fn addresses_of_load_balancers_to_which_nothing_leads_are_noted() {
     let balanced = |address: &str| {
         let dir = copy(HEALTHY);
-        add_speaker(&dir, json!({"running": {}}));
+        add_speaker(&dir, &json!({"running": {}}));
         object(&dir, SERVICES, "edge-balanced", |service| {
             service["status"]["loadBalancer"] =
                 json!({"ingress": [{"ip": address, "ipMode": "VIP"}]});
@@ -228,7 +228,7 @@ async fn a_speaker_that_crashes_announces_nothing() {
         (&json!({"running": {}}), true, None),
     ] {
         let dir = copy(HEALTHY);
-        add_speaker(&dir, state.clone());
+        add_speaker(&dir, state);
         let change = |pods: &mut Value| {
             let all = pods["items"].as_array_mut().unwrap();
             let mut other = all[0].clone();
