@@ -118,6 +118,10 @@ async fn a_load_balancer_with_instances_as_targets_needs_node_ports() {
         "aws-load-balancer-nlb-target-type=ip",
     ];
     says(&dir, "default/login", "unknown", &words).await;
+    let doctor = kpx(&["--from", path(&dir), "doctor"]).await;
+    let words = "sends connections to NodePorts (target type instance)";
+    let out: Vec<&str> = doctor.out.split_whitespace().collect();
+    assert!(out.join(" ").contains(words), "{doctor}");
 }
 
 #[tokio::test]
@@ -157,8 +161,8 @@ async fn an_endpoint_that_only_another_writer_lists_is_removed_from_the_slice() 
     says(&own, "demo/web-headless", "lost", &["Bring the machine"]).await;
 }
 
-/// Adds a pod of MetalLB's speaker, whose container has this state.
-fn add_speaker(dir: &tempfile::TempDir, state: Value) {
+/// Adds a pod of the speaker of `MetalLB`, whose container has this state.
+fn add_speaker(dir: &tempfile::TempDir, state: &Value) {
     let ready = state.get("running").is_some();
     let condition = json!({"type": "Ready", "status": if ready { "True" } else { "False" }});
     let container = json!({"name": "speaker", "ready": ready, "restartCount": 9, "state": state});
@@ -178,7 +182,7 @@ fn add_speaker(dir: &tempfile::TempDir, state: Value) {
 async fn addresses_of_load_balancers_to_which_nothing_leads_are_noted() {
     let balanced = |address: &str| {
         let dir = copy(HEALTHY);
-        add_speaker(&dir, json!({"running": {}}));
+        add_speaker(&dir, &json!({"running": {}}));
         object(&dir, SERVICES, "edge-balanced", |service| {
             service["status"]["loadBalancer"] =
                 json!({"ingress": [{"ip": address, "ipMode": "VIP"}]});
@@ -224,7 +228,7 @@ async fn a_speaker_that_crashes_announces_nothing() {
         (&json!({"running": {}}), true, None),
     ] {
         let dir = copy(HEALTHY);
-        add_speaker(&dir, state.clone());
+        add_speaker(&dir, state);
         let change = |pods: &mut Value| {
             let all = pods["items"].as_array_mut().unwrap();
             let mut other = all[0].clone();

@@ -274,8 +274,7 @@ impl Judge<'_> {
         });
         let class = service.spec.load_balancer_class.as_deref();
         let is_far = |address: &&IpAddr| {
-            class.is_none_or(|class| is_announcer(class))
-                && self.is_unrouted(**address) == Some(true)
+            class.is_none_or(is_announcer) && self.is_unrouted(**address) == Some(true)
         };
         let far = balancers.iter().filter(is_far).map(|address| {
             format!(

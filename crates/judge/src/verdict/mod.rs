@@ -60,7 +60,7 @@ use serde::Serialize;
 
 pub use across::{Across, Arrival, Far, Onward};
 pub(crate) use announced::announces_from_nodes;
-pub use balancer::{hidden_balancer, hidden_balancer_words};
+pub use balancer::{TARGET_TYPE, hidden_balancer, hidden_balancer_words, lacks_node_ports};
 pub use barrier::Barrier;
 pub use blocking_rule::{By, Pass, PluginAgent};
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};

@@ -233,10 +233,10 @@ fn one(
     }
     has_endpoints |= is_unread && cells.is_empty();
     let balancer = service
-        .map(hidden_balancer)
-        .filter(|hidden_balancer| !hidden_balancer.is_empty());
+        .map(|service| (service, hidden_balancer(service)))
+        .filter(|(_, names)| !names.is_empty());
     let has_hidden_balancer = balancer.is_some();
-    let beyond = balancer.map(|names| hidden_balancer_words(&names));
+    let beyond = balancer.map(|(service, names)| hidden_balancer_words(service, &names));
     let clients = cells.iter().map(|cell| cell.client);
     Surveyed {
         name: port.name.clone(),

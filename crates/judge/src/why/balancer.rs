@@ -1,7 +1,7 @@
 //! Load balancers that kube-proxy does not serve: their way begins outside of the node.
 
 use super::cause::Cause;
-use crate::verdict::hidden_balancer;
+use crate::verdict::{TARGET_TYPE, hidden_balancer, lacks_node_ports};
 use kpx_node::cluster::Service;
 
 /// The annotation with the settings of an NLB's targets.
@@ -13,9 +13,6 @@ const AWS_TYPE: (&str, &[&str]) = (
     "service.beta.kubernetes.io/aws-load-balancer-type",
     &["nlb", "external", "nlb-ip"],
 );
-
-/// The annotation with the kind of an NLB's targets.
-pub(super) const TARGET_TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type";
 
 /// The class of Services with an NLB.
 const NLB_CLASSES: [&str; 2] = ["service.k8s.aws/nlb", "eks.amazonaws.com/nlb"];
@@ -54,7 +51,7 @@ pub(super) fn unseen(service: &Service) -> Option<Cause> {
     let node_ports: Vec<u16> = ports.collect();
     Some(Cause::Balancer {
         names,
-        lacks_node_ports: annotation(TARGET_TYPE) == Some("instance") && node_ports.is_empty(),
+        lacks_node_ports: lacks_node_ports(service),
         // Targets by address do not get them unless that is asked for.
         preserves: is_nlb && !node_ports.is_empty() && !is_off,
         node_ports,

@@ -4,6 +4,7 @@ use super::cause::Cause;
 use super::endpoints::Lack;
 use crate::diff::ChangeKind;
 use crate::trace::mismatch::listed;
+use crate::verdict::Odd;
 
 impl Cause {
     /// Returns the cause in a few words: an object, and what is wrong with it.
@@ -92,12 +93,12 @@ impl Cause {
             Self::NoRoute { backend, .. } => format!("no route to {}", backend.ip()),
             Self::WrongNode { way, .. } => format!("routed off the node, by {way}"),
             Self::Route { route, .. } => route.clone(),
-            Self::PodRoute {
-                range,
-                odd: Some(_),
-                ..
-            } => format!("odd way to {range}"),
-            Self::PodRoute { range, .. } => format!("no route to {range}"),
+            Self::PodRoute { range, odd, .. } => match odd.as_ref().map(|odd| &odd.why) {
+                None | Some(Odd::NoRoutes | Odd::Unlearned { .. }) => {
+                    format!("no route to {range}")
+                }
+                Some(_) => format!("odd way to {range}"),
+            },
             Self::Dormant { table } => format!("table {table} is dormant"),
             Self::BypassedReply { key, .. } => format!("reply: {key} is not 1"),
             Self::NotMasqueraded { .. } => "reply: the source is not masqueraded".to_owned(),

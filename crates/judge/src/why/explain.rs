@@ -186,7 +186,8 @@ impl Look<'_> {
                 let at = self.at_service(service, name.clone());
                 answer.causes.push(Broken::new(cause, Degree::Suspect, at));
             } else if let Cause::Balancer { names, .. } = cause {
-                answer.unknown.push(verdict::hidden_balancer_words(&names));
+                let words = verdict::hidden_balancer_words(service, &names);
+                answer.unknown.push(words);
             }
         }
         if found.at == AskedAt::All

@@ -1,13 +1,13 @@
 //! The fix of each cause: a sentence and a command.
 
-use super::balancer::{TARGET_ATTRIBUTES, TARGET_TYPE};
+use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME, is_address};
 use super::endpoints::{ButFor, Lack, Waits};
 use crate::check::{
     Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
     route_fix, rule_fix, silent_fix, stale_fix, unnetworked_fix, way_there_fix,
 };
-use crate::verdict::Client;
+use crate::verdict::{Client, TARGET_TYPE};
 use kpx_node::net::Proto;
 use kpx_node::owner::Role;
 use kpx_node::words::listed;

@@ -667,8 +667,9 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
     let mut taken: Vec<(Cidr, String)> = Vec::new();
     taken.extend(pods.iter().map(|cidr| (*cidr, "pods".to_owned())));
     // A range that has machines, too, is that of the network.
-    let is_of_pods =
-        |cidr: &Cidr| inside.is_empty() && !machines.iter().any(|ip| cidr.contains(*ip));
+    let is_of_pods = |cidr: &Cidr| {
+        inside.is_empty() && !machines.is_empty() && !machines.iter().any(|ip| cidr.contains(*ip))
+    };
     let of_pods = clusters.iter().flatten().filter(|cidr| is_of_pods(cidr));
     taken.extend(of_pods.map(|cidr| (*cidr, "pods (clusterCIDR)".to_owned())));
     let of_services = crate::diff::service_cidrs(facts.node).into_iter();
