@@ -184,7 +184,7 @@ impl Judge<'_> {
             .or_else(|| self.thinned(outcome))
             .or_else(|| narrowed(outcome))
             .or_else(|| self.corrupted(question, outcome))
-            .or_else(|| self.corrupted_reply(outcome))
+            .or_else(|| self.corrupted_before(question, outcome))
             .or_else(|| self.in_no_vlan(outcome))
             .or_else(|| self.in_two_pods(outcome))
     }
@@ -205,19 +205,30 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the doubt about the reply to a packet by a tunnel from whose other end datagrams came with a wrong checksum.
-    fn corrupted_reply(&self, outcome: &Outcome) -> Option<Fault> {
-        let out = outcome.leaves_by()?;
+    /// Returns the doubt about a packet that comes by a tunnel from whose other end datagrams came with a wrong checksum, or whose reply
+    /// does.
+    fn corrupted_before(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let all = self.corrupted.get_or_init(|| corrupted(self.node));
-        let of_tunnel = all.iter().find(|of_tunnel| of_tunnel.link == out)?;
-        let Corrupted { node, address, .. } = of_tunnel;
-        let leads_there = self.node_of(outcome.destination.0).as_ref() == Some(node);
-        leads_there.then(|| {
-            Fault::Unknown(Missing::Unmodelled(format!(
-                "what node {node} ({address}) sends by its tunnel has come with a wrong checksum, and the kernel of this node dropped it: \
-                 whether replies return by {out} is unknown"
-            )))
-        })
+        let by = |link: Option<&str>, far: IpAddr| {
+            let mut of_link = all.iter().filter(|tunnel| Some(&*tunnel.link) == link);
+            of_link.find(|tunnel| self.node_of(far).as_ref() == Some(&tunnel.node))
+        };
+        let comes_by = || {
+            let link = self.came_in_by(question, outcome)?;
+            by(Some(&link), outcome.sent_from).map(|tunnel| (tunnel, "packets come"))
+        };
+        let back = by(outcome.leaves_by(), outcome.destination.0);
+        let found = back.map(|tunnel| (tunnel, "replies return"));
+        let (tunnel, what) = found.or_else(|| (!all.is_empty()).then(comes_by)?)?;
+        let Corrupted {
+            link,
+            node,
+            address,
+        } = tunnel;
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "what node {node} ({address}) sends by its tunnel has come with a wrong checksum, so the kernel dropped it: whether \
+             {what} by {link} is unknown"
+        ))))
     }
 
     /// Returns the doubt about a packet to a port of a bridge that filters VLANs, and in which a port is in none unless one is set.

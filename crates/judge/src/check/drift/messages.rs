@@ -35,7 +35,8 @@ pub(super) fn words(id: &str, changes: &[Change], is_gone: bool) -> (Severity, &
             "the chain does not spread connections over the current endpoints",
         ),
         "IR04" => (Error, "the rules do not lead to the current endpoints"),
-        "IR05" => (Info, "chains of a deleted Service; no rule leads to them"),
+        "IR05" if is_gone => (Info, "chains of a deleted Service; no rule leads to them"),
+        "IR05" => (Info, "chains that the Service does not need any more"),
         "IR07" if extra => (
             Error,
             "traffic is rejected or dropped although the Service has endpoints",
