@@ -33,6 +33,10 @@ fresh() {
     ip -n "$netns" link set eth0 up
     ip -n "$netns" link set far0 up
     ip -n "$netns" route add default via 10.0.2.2
+    # The network of its pods: without a route to them, kpx looks for the cause of each Service that fails.
+    ip -n "$netns" link add cni0 type bridge
+    ip -n "$netns" addr add 10.128.255.254/16 dev cni0
+    ip -n "$netns" link set cni0 up
     # As on a node: the cause of what fails is looked for in all rules.
     inside sysctl -q -w net.ipv4.ip_forward=1
 }

@@ -81,8 +81,8 @@ async fn connections_wait_only_where_the_same_ones_wait_after_a_while() {
     netns.run("ip link set lo up");
     let stop = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&stop);
+    let listener = netns.inside(|| TcpListener::bind("127.0.0.1:8080").unwrap());
     let busy = netns.start_thread(move || {
-        let listener = TcpListener::bind("127.0.0.1:8080").unwrap();
         let connect = || TcpStream::connect("127.0.0.1:8080").unwrap();
         let mut clients: VecDeque<TcpStream> = (0..3).map(|_| connect()).collect();
         while !ends.load(Ordering::Relaxed) {
