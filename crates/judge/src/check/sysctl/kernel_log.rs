@@ -31,7 +31,10 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kops#4533: neighbor table overflow",
         "siderolabs/talos#8935: NETDEV WATCHDOG, transmit queue timed out",
     ],
-    needs: &[MODE, &[Item::KernelLog, Item::Services]],
+    needs: &[
+        MODE,
+        &[Item::KernelLog, Item::Services, Item::Links, Item::Nodes],
+    ],
     caused_by: &[
         Because::Same("CT01"),
         Because::Same("CT05"),
