@@ -100,7 +100,7 @@ async fn a_name_is_found_as_often_as_cluster_dns_is_reached() {
     says(&dir, NAME, "works", &[]).await;
     add_rule(&dir, "filter", "-A INPUT -p udp -m udp --dport 53 -j DROP");
     let words = [
-        "clients of demo/web:http do not always find the address of web.demo.svc.cluster.local",
+        "demo/web:http cannot be reached by its name, as cluster DNS fails: kube-system/kube-dns",
         "rule 1 of chain INPUT in table filter drops the packets",
         "iptables -t filter -D INPUT",
     ];

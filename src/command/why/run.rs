@@ -189,6 +189,7 @@ fn failing_dns(
         let cause = Cause::DnsFails {
             name: name.to_owned(),
             reason: answer.sentence,
+            all: answer.fate != Fate::Partly,
             fix: Box::new(answer.fix),
         };
         (cause, answer.fate)

@@ -53,6 +53,8 @@ pub enum Cause {
         name: String,
         /// Why they fail, as a sentence.
         reason: String,
+        /// Whether all of them do.
+        all: bool,
         /// The fix.
         #[serde(skip)]
         fix: Box<Option<Fix>>,

@@ -97,8 +97,13 @@ impl Cause {
                 "{subject} cannot be reached by its name: cluster DNS at {server}, asked from {node}, does not resolve \
                  {name} ({result})"
             ),
-            Self::DnsFails { name, reason, .. } => {
-                format!("clients of {subject} do not always find the address of {name}: {reason}")
+            Self::DnsFails { reason, all, .. } => {
+                let found = if *all {
+                    "cannot be reached by its name"
+                } else {
+                    "is not always found by its name"
+                };
+                format!("{subject} {found}, as cluster DNS fails: {reason}")
             }
             Self::NodeResolver {
                 name,
