@@ -346,10 +346,7 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
         let meta = &pod.metadata;
         let why = pod.unready()?;
         let holder = pod.port_holder_note(pods);
-        Some((
-            meta,
-            format!("pod {}/{}: {why}{holder}", meta.namespace, meta.name),
-        ))
+        Some((meta, format!("pod {}: {why}{holder}", meta.name)))
     });
     let reasons: Vec<(&Metadata, String)> = reasons.collect();
     let base = "the Service has no ready endpoint";
