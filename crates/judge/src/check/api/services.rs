@@ -365,7 +365,7 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
         .evidence(reasons.into_iter().map(|(_, why)| Proof::Note(why)));
     match stale.or(look) {
         // It is less likely to be empty on purpose.
-        Some(fix) => finding.fix(fix).urgent(),
+        Some(fix) => finding.fix(fix).first(),
         None => finding,
     }
 }

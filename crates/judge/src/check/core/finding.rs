@@ -34,19 +34,27 @@ pub struct Finding {
     pub ties: Ties,
 }
 
+/// How a finding counts beside others of its severity.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Weight {
+    /// As its severity says.
+    #[default]
+    Usual,
+    /// It comes before others: no connection to its Services works, or that is unknown.
+    First,
+    /// It stops connections only under some conditions: where all Services work, it is no error.
+    Conditional,
+}
+
 /// The parts that a finding may share with its cause, besides its object and its Services.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Ties {
     /// Its IP family, if its object does not tell.
     pub family: Option<Family>,
-    /// Whether it makes the state of Services unknown: then it comes before others of its severity.
-    pub keeps_open: bool,
+    /// How it counts beside others of its severity.
+    pub weight: Weight,
     /// The places of all missing objects: tables, links, modules, or objects that packets pass.
     pub places: Vec<Subject>,
-    /// Whether it comes before others of its severity, as no connection to its Services works.
-    pub is_urgent: bool,
-    /// Whether it stops connections only under some conditions.
-    pub may_stop: bool,
     /// Whether it says that something is missing, and nothing else.
     pub is_loss: bool,
     /// The time when kube-proxy queued a change of the cluster that it has not written yet, if this alone may explain
@@ -72,17 +80,10 @@ impl Finding {
         }
     }
 
-    /// Says that no connection to its Services works: it comes before others of its severity.
-    #[must_use]
-    pub const fn urgent(mut self) -> Self {
-        self.ties.is_urgent = true;
-        self
-    }
-
     /// Says that it stops connections only under some conditions: where all Services work, it is no error.
     #[must_use]
     pub const fn may_stop(mut self) -> Self {
-        self.ties.may_stop = true;
+        self.ties.weight = Weight::Conditional;
         self
     }
 
@@ -93,10 +94,10 @@ impl Finding {
         self
     }
 
-    /// Says that it makes the state of its Services unknown.
+    /// Says that no connection to its Services works, or that this is unknown: it comes before others of its severity.
     #[must_use]
-    pub const fn keeping_open(mut self) -> Self {
-        self.ties.keeps_open = true;
+    pub const fn first(mut self) -> Self {
+        self.ties.weight = Weight::First;
         self
     }
 

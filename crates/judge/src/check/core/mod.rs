@@ -40,7 +40,7 @@ pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};
 pub use example::{Example, Text};
 pub(in crate::check) use facts::SOCKETS;
 pub use facts::{Explain, Facts, MODE, ModeSource};
-pub use finding::{Finding, Proof, lead, stated};
+pub use finding::{Finding, Proof, Weight, lead, stated};
 pub(crate) use idle::{SHORT_IDLE, of_tcp};
 pub(in crate::check) use links::{PODS, address_proof, bridges, link_proof, split_addresses};
 pub use not_checked::NOT_CHECKED;

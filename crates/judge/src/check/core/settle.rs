@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::run::Outcome;
 use crate::check::drift::DRIFT;
-use crate::check::{Check, Facts, ServiceRef, Severity};
+use crate::check::{Check, Facts, ServiceRef, Severity, Weight};
 use kpx_node::cluster::config::go_duration;
 use kpx_node::evidence::Evidence;
 use kpx_node::node::runtime::Metrics;
@@ -87,7 +87,7 @@ pub fn temper(
         let is_drift = check.needs.contains(&DRIFT);
         let mut is_tempered = false;
         for finding in &mut *findings {
-            let may_stop = finding.ties.may_stop;
+            let may_stop = finding.ties.weight == Weight::Conditional;
             let is_harmless = match finding.services.as_slice() {
                 [] => may_stop && all_work,
                 services => (is_drift || may_stop) && services.iter().all(&works),

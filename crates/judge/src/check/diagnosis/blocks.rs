@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Diagnosed;
-use crate::check::{Advice, Fix, ServiceRef, Severity};
+use crate::check::{Advice, Fix, ServiceRef, Severity, Weight};
 
 /// Findings that one fix clears, or a finding without such a fix. Numbers are positions among the findings of the diagnosis.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub(super) fn blocks(findings: &[Diagnosed]) -> Vec<Block> {
             None => blocks.push(Block {
                 advice,
                 severity,
-                is_vital: severity == Severity::Error || ties.keeps_open || ties.is_urgent,
+                is_vital: severity == Severity::Error || ties.weight == Weight::First,
                 groups: vec![group],
             }),
         }

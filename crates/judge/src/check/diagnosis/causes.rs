@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Consequence, Diagnosed, Finding, Outcome};
-use crate::check::Fix;
+use crate::check::{Fix, Weight};
 
 /// The findings of failed checks, by id.
 pub(super) struct Found(BTreeMap<&'static str, (&'static Check, Vec<Finding>)>);
@@ -141,8 +141,7 @@ impl Found {
             .collect();
         all.sort_by(|a, b| {
             let key = |diagnosed: &Diagnosed| {
-                let ties = &diagnosed.finding.ties;
-                let is_later = !ties.keeps_open && !ties.is_urgent;
+                let is_later = diagnosed.finding.ties.weight != Weight::First;
                 (
                     std::cmp::Reverse(diagnosed.severity),
                     is_later,

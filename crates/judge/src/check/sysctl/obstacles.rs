@@ -162,7 +162,7 @@ fn doubted(surveyed: &[Surveyed]) -> Vec<Finding> {
         );
         Finding::new(Severity::Warning, subject_of(there), message)
             .services(services)
-            .keeping_open()
+            .first()
             .fix(way_there_fix(
                 there.range,
                 there.by,
@@ -198,7 +198,7 @@ fn queued(surveyed: &[Surveyed]) -> Vec<Finding> {
         Finding::new(Severity::Warning, Subject::Rule(rule.clone()), message)
             .evidence([proof_of(rule)])
             .services(services)
-            .keeping_open()
+            .first()
             .fix(Fix::on_node(
                 "Each line is a queue that a program reads, by its number. Start the program if that of the rule is not there, and let the \
                  rule have --queue-bypass (nft: queue flags bypass), so that packets pass while it does not run; or remove the rule.",
@@ -235,7 +235,7 @@ fn thinned(surveyed: &[Surveyed]) -> Vec<Finding> {
         let message = format!("{missing} (concerns {})", some_services(&services));
         Finding::new(Severity::Warning, Subject::link(link), message)
             .services(services)
-            .keeping_open()
+            .first()
             .fix(Fix::on_node(
                 "Remove the qdisc: a test of failures (netem) has set it, and perhaps not ended.",
                 format!("tc qdisc del dev {link} root"),
