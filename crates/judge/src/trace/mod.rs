@@ -48,7 +48,7 @@ pub(crate) use hop::COUNT;
 pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Pace, Question, Subsystem, Verdict};
 pub(crate) use iptables::{fits_state, tells_data};
 pub use ipvs::choose;
-pub use notes::{Tracked, end_tracked, knows_endpoints, notes, tracked, unread};
+pub use notes::{Tracked, end_tracked, end_tracked_to, knows_endpoints, notes, tracked, unread};
 pub(crate) use opening::TPROXY;
 pub(crate) use packet::SENT_TTL;
 pub use packet::{Carried, Entry, Flow, Follow, Further, OriginalTuple, Reply};

@@ -14,7 +14,7 @@ use kpx_node::backend::ipvs::model::Key;
 use kpx_node::backend::nftables::model::{self as nftables, Statement};
 use kpx_node::cluster::EndpointSlice;
 use kpx_node::evidence::Gap;
-use kpx_node::net::Family;
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::conntrack;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::chain_owner::{self, Maker};
@@ -192,12 +192,19 @@ pub fn knows_endpoints(node: &NodeSnapshot<'_>, name: &PortName, family: Family)
 
 /// Returns the command that ends the tracked connections to the target of `flow` that lead to one of `backends`.
 pub fn end_tracked(flow: &Flow, backends: &[SocketAddr]) -> String {
+    let to = SocketAddr::new(flow.destination, flow.port);
+    end_tracked_to(flow.proto, to, backends)
+}
+
+/// Returns the command that ends the tracked connections to `at` that lead to one of `backends`.
+pub fn end_tracked_to(proto: Proto, at: SocketAddr, backends: &[SocketAddr]) -> String {
     let mut addresses: Vec<IpAddr> = backends.iter().map(SocketAddr::ip).collect();
     addresses.dedup();
     let all = addresses.iter().map(|to| {
         format!(
-            "conntrack -D -p {} -d {} --dport {} -r {to}",
-            flow.proto, flow.destination, flow.port
+            "conntrack -D -p {proto} -d {} --dport {} -r {to}",
+            at.ip(),
+            at.port()
         )
     });
     all.collect::<Vec<_>>().join("; ")

@@ -40,7 +40,7 @@ impl Corrupted {
 
 /// Returns the datagrams of tunnels to `node` that had a wrong checksum.
 pub(super) fn corrupted(node: &NodeSnapshot<'_>) -> Vec<Corrupted> {
-    let lines = kernel_log::parse(log(node));
+    let lines = lines_with(node, "UDP: bad checksum");
     let entries = kernel_log::of_last_hour(&lines);
     let mut found: Vec<Corrupted> = Vec::new();
     for of_tunnel in entries.filter_map(|entry| Corrupted::of(node, entry)) {
@@ -53,14 +53,16 @@ pub(super) fn corrupted(node: &NodeSnapshot<'_>) -> Vec<Corrupted> {
 
 /// Returns the packets that the kernel of `node` dropped for their way back, the newest first.
 pub(super) fn martians<'n>(node: &'n NodeSnapshot<'n>) -> Vec<Martian<'n>> {
-    let lines = kernel_log::parse(log(node));
+    let lines = lines_with(node, "martian source");
     let found = kernel_log::of_last_hour(&lines).filter_map(Entry::martian);
     let mut found: Vec<Martian<'n>> = found.collect();
     found.reverse();
     found
 }
 
-/// Without the log, nothing is claimed.
-fn log<'a>(node: &'a NodeSnapshot<'_>) -> &'a str {
-    node.evidence().text(Item::KernelLog).unwrap_or_default()
+/// Returns the lines of the log, none if `words` are nowhere in it: each simulated repair asks again. Without the log, nothing is claimed.
+fn lines_with<'a>(node: &'a NodeSnapshot<'_>, words: &str) -> Vec<Entry<'a>> {
+    let log = node.evidence().text(Item::KernelLog);
+    let log = log.ok().filter(|log| log.contains(words));
+    log.map_or_else(Vec::new, kernel_log::parse)
 }

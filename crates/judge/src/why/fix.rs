@@ -526,12 +526,6 @@ fn start_fix(pods: &[Waits], namespace: &str) -> Fix {
                 name(of)
             ),
         ),
-        (None, first) => Fix::kubectl(
-            "The events of the pod say what it waits for.",
-            format!(
-                "kubectl -n {namespace} describe pod {}",
-                first.map(name).unwrap_or_default()
-            ),
-        ),
+        (None, first) => Fix::describe_pod(namespace, &first.map(name).unwrap_or_default()),
     }
 }

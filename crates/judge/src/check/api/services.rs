@@ -354,12 +354,9 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
         Some((_, why)) => format!("{base}: {why}"),
         None => base.to_owned(),
     };
-    let look = reasons.first().map(|(meta, _)| {
-        Fix::kubectl(
-            "The events of the pod say what it waits for.",
-            format!("kubectl -n {} describe pod {}", meta.namespace, meta.name),
-        )
-    });
+    let look = reasons
+        .first()
+        .map(|(meta, _)| Fix::describe_pod(&meta.namespace, &meta.name));
     let finding = Finding::new(Severity::Warning, service, message)
         .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
         .evidence(reasons.into_iter().map(|(_, why)| Proof::Note(why)));

@@ -13,7 +13,7 @@ use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict, When,
     hairpin_fix,
 };
-use crate::trace::{Effect, Entry, Outcome, Verdict as End};
+use crate::trace::{Effect, Entry, Outcome, Verdict as End, end_tracked_to};
 use crate::verdict::{self, WITH_CHECKSUMS};
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Ruleset, Target};
@@ -504,19 +504,12 @@ fn older_flows(facts: &Facts<'_>, port: &HostPort<'_>) -> Option<Finding> {
     if older.is_empty() {
         return None;
     }
-    let to: BTreeSet<IpAddr> = older
+    let to: BTreeSet<SocketAddr> = older
         .iter()
-        .map(|entry| entry.original.destination.ip())
+        .map(|entry| entry.original.destination)
         .collect();
-    let ends: Vec<String> = to
-        .iter()
-        .map(|to| {
-            format!(
-                "conntrack -D -p udp -d {to} --dport {} -r {to}",
-                port.number
-            )
-        })
-        .collect();
+    let ends = to.iter().map(|to| end_tracked_to(Proto::Udp, *to, &[*to]));
+    let ends: Vec<String> = ends.collect();
     let meta = &port.pod.metadata;
     let about = Subject::object("Pod", &meta.namespace, &meta.name);
     let subject = format!("{about} {}", port.number);

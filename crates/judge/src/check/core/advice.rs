@@ -169,6 +169,14 @@ impl Fix {
         Self::new(text, Advice::OnNode(line.into()))
     }
 
+    /// Returns a look at the events of the pod `name`, which does not start.
+    pub fn describe_pod(namespace: &str, name: &str) -> Self {
+        Self::kubectl(
+            "The events of the pod say what it waits for.",
+            format!("kubectl -n {namespace} describe pod {name}"),
+        )
+    }
+
     /// Returns a fix that deletes `pod`, as `NAMESPACE/NAME`.
     pub fn delete_pod(text: impl Into<Prose>, pod: &str) -> Self {
         let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));

@@ -442,7 +442,7 @@ fn healthy(facts: &Facts<'_>) -> Verdict {
         Err(gap) => return silent(facts, gap),
     };
     // That of another proxy may answer like it.
-    if runs_here(facts).unwrap_or_default()
+    if runs_here(facts).is_ok_and(|runs| runs)
         && let Some(found) = health_port_taken(facts)
     {
         return Ok(vec![found]);
