@@ -234,6 +234,9 @@ impl Judge<'_> {
         question: Question<'_>,
         outcome: &Outcome,
     ) -> Option<(Option<Proxy>, String)> {
+        if !self.any_link_program(bpf) {
+            return None;
+        }
         let came_by = self.came_in_by(question, outcome);
         let passages = self.passages(question, outcome, came_by.as_deref());
         let first = passages.iter().find(|passage| !passage.reply);
@@ -253,6 +256,21 @@ impl Judge<'_> {
             sides.find_map(|side| self.program_of(bpf, "lo", side))
         };
         of_passage.or_else(by_lo)
+    }
+
+    /// Returns whether any link has a program, whoever made it.
+    fn any_link_program(&self, bpf: &Bpf) -> bool {
+        *self.link_programs.get_or_init(|| {
+            let links = self.node.links().map_or(&[][..], |links| &links.all);
+            let mut filters = self
+                .node
+                .tc()
+                .into_iter()
+                .flat_map(|tc| tc.filters.values());
+            bpf.links().is_ok_and(|all| !all.is_empty())
+                || links.iter().any(|link| !link.xdp.is_empty())
+                || filters.any(|all| all.iter().any(|filter| filter.kind == "bpf"))
+        })
     }
 
     /// Returns the other end of a pair, if both are in this network namespace.

@@ -105,6 +105,8 @@ pub struct Judge<'n> {
     pub(super) told: [OnceCell<bool>; 2],
     /// Follows packets to other nodes, if their states are given.
     pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
+    /// Whether any link has an eBPF program.
+    pub(super) link_programs: OnceCell<bool>,
     /// Datagrams of tunnels that arrived with a wrong checksum, once asked for.
     pub(super) corrupted: OnceCell<Vec<Corrupted>>,
     /// What the other nodes know of this one, if they were read.
@@ -137,6 +139,7 @@ impl<'n> Judge<'n> {
             unanswered: OnceCell::new(),
             asks_for_hops: OnceCell::new(),
             policed: OnceCell::new(),
+            link_programs: OnceCell::new(),
             corrupted: OnceCell::new(),
             binding: OnceCell::new(),
             last_ports: OnceCell::new(),

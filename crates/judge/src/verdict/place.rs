@@ -1,8 +1,9 @@
 //! Who has an address: this node, another one, a pod, a Service, or none of them.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::iter;
 use std::net::IpAddr;
 
 use foldhash::HashMap;
@@ -106,6 +107,12 @@ pub(super) struct Places<'n> {
     declared: OnceCell<HashMap<String, BTreeSet<u16>>>,
     /// The names of the Nodes of endpoints with addresses of their own.
     endpoint_nodes: OnceCell<HashMap<IpAddr, &'n str>>,
+    /// The ranges of each Node's pods.
+    node_ranges: OnceCell<Vec<(Cidr, &'n Node)>>,
+    /// The answers of [`Self::node_of_pod`].
+    nodes_of_pods: RefCell<HashMap<IpAddr, Option<&'n Node>>>,
+    /// The links with an address of this node's Node object.
+    links_of_node: OnceCell<BTreeSet<&'n str>>,
     knows_pods: OnceCell<bool>,
     /// The pods that are not ready.
     unready: OnceCell<BTreeSet<String>>,
@@ -159,6 +166,9 @@ impl<'n> Places<'n> {
             holders: OnceCell::new(),
             declared: OnceCell::new(),
             endpoint_nodes: OnceCell::new(),
+            node_ranges: OnceCell::new(),
+            nodes_of_pods: RefCell::default(),
+            links_of_node: OnceCell::new(),
             knows_pods: OnceCell::new(),
             unready: OnceCell::new(),
             ended: OnceCell::new(),
@@ -245,15 +255,26 @@ impl<'n> Places<'n> {
     /// Returns the Node in whose range of pods `addr` is; where it is in none, as without podCIDRs, the one that EndpointSlices name for
     /// it.
     pub(super) fn node_of_pod(&self, addr: IpAddr) -> Option<&'n Node> {
-        let mut nodes = self.node.nodes().ok()?.iter();
-        let has = |node: &&Node| pod_ranges(node).iter().any(|range| range.contains(addr));
+        if let Some(known) = self.nodes_of_pods.borrow().get(&addr) {
+            return *known;
+        }
+        let ranges = self.node_ranges.get_or_init(|| {
+            let nodes = self.node.nodes().into_iter().flatten();
+            let ranges =
+                nodes.flat_map(|node| pod_ranges(node).into_iter().zip(iter::repeat(node)));
+            ranges.collect()
+        });
+        let with_range = ranges.iter().filter(|(range, _)| range.contains(addr));
+        let with_range: Vec<&Node> = with_range.map(|(_, node)| *node).collect();
         let named = self.endpoint_nodes().get(&addr);
         let by_slice = named.and_then(|name| self.node_called(name));
         // Two Nodes may have the same range.
-        by_slice
-            .filter(has)
-            .or_else(|| nodes.find(has))
-            .or(by_slice)
+        let found = by_slice
+            .filter(|node| with_range.iter().any(|other| std::ptr::eq(*other, *node)))
+            .or_else(|| with_range.first().copied())
+            .or(by_slice);
+        self.nodes_of_pods.borrow_mut().insert(addr, found);
+        found
     }
 
     /// Returns the names of the Nodes of endpoints with addresses of their own.
@@ -345,13 +366,15 @@ impl<'n> Places<'n> {
     }
 
     /// Returns the links with an address of this node's Node object, which lead to other nodes.
-    pub(super) fn links_of_node(&self) -> BTreeSet<&'n str> {
-        let all = self
-            .object
-            .iter()
-            .flat_map(|object| &object.status.addresses);
-        let all = all.filter_map(|at| self.own(at.address.parse().ok()?));
-        all.collect()
+    pub(super) fn links_of_node(&self) -> &BTreeSet<&'n str> {
+        self.links_of_node.get_or_init(|| {
+            let all = self
+                .object
+                .iter()
+                .flat_map(|object| &object.status.addresses);
+            let all = all.filter_map(|at| self.own(at.address.parse().ok()?));
+            all.collect()
+        })
     }
 
     /// Returns the ports that the containers of `pod`, as `NAMESPACE/NAME`, declare; `None` if the pod is not known.

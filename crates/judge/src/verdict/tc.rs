@@ -261,7 +261,7 @@ impl Judge<'_> {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         let mut links = links.iter().filter(|link| link.name == tunnel);
         if links.any(links::Link::is_tunnel) {
-            self.places.links_of_node()
+            self.places.links_of_node().clone()
         } else {
             BTreeSet::new()
         }

@@ -201,7 +201,7 @@ impl Judge<'_> {
             let mut own = addresses.iter().filter(|address| address.link == link);
             own.any(|address| address.addr.addr.is_ipv6() && address.scope == "global")
         };
-        let mut links = self.places.links_of_node().into_iter();
+        let mut links = self.places.links_of_node().iter().copied();
         links.find(|link| has_global(link) && is_on(link, "accept_ra") && is_on(link, "forwarding"))
     }
 }

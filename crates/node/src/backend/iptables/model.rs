@@ -1,7 +1,10 @@
 //! The rules of one family, as `iptables-save` names them.
 
 use std::borrow::Cow;
+use std::hash::BuildHasher;
 use std::net::IpAddr;
+
+use foldhash::fast::FixedState;
 
 use crate::net::{Cidr, Mark, PortRange, Proto};
 
@@ -45,8 +48,8 @@ pub struct Table<'a> {
     pub name: Text<'a>,
     /// The chains, in the order saved.
     pub chains: Vec<Chain<'a>>,
-    /// Positions in `chains`, sorted by chain name; see [`Table::index`].
-    pub by_name: Vec<u32>,
+    /// The hash of each chain's name and its position in `chains`, sorted; see [`Table::index`].
+    by_hash: Vec<(u64, u32)>,
 }
 
 impl<'a> Table<'a> {
@@ -55,7 +58,7 @@ impl<'a> Table<'a> {
         let mut table = Self {
             name: name.into(),
             chains,
-            by_name: Vec::new(),
+            by_hash: Vec::new(),
         };
         table.index();
         table
@@ -68,12 +71,9 @@ impl<'a> Table<'a> {
     /// On 2^32 chains.
     pub fn index(&mut self) {
         let count = u32::try_from(self.chains.len()).expect("a table has fewer than 2^32 chains");
-        self.by_name = (0..count).collect();
-        self.by_name.sort_by(|&a, &b| {
-            self.chains[a as usize]
-                .name
-                .cmp(&self.chains[b as usize].name)
-        });
+        let hashes = self.chains.iter().map(|chain| hash(&chain.name));
+        self.by_hash = hashes.zip(0..count).collect();
+        self.by_hash.sort_unstable();
     }
 
     /// Returns the chain called `name`.
@@ -83,11 +83,19 @@ impl<'a> Table<'a> {
 
     /// Returns where in `chains` the chain called `name` is.
     pub fn position(&self, name: &str) -> Option<usize> {
-        let found = self
-            .by_name
-            .binary_search_by(|&at| self.chains[at as usize].name.as_ref().cmp(name));
-        found.ok().map(|at| self.by_name[at] as usize)
+        let wanted = hash(name);
+        let first = self.by_hash.partition_point(|(hash, _)| *hash < wanted);
+        let same = self.by_hash[first..]
+            .iter()
+            .take_while(|(hash, _)| *hash == wanted);
+        let mut positions = same.map(|(_, at)| *at as usize);
+        positions.find(|at| self.chains[*at].name == name)
     }
+}
+
+/// Returns the hash of a chain's name, the same in each run.
+fn hash(name: &str) -> u64 {
+    FixedState::default().hash_one(name)
 }
 
 /// One chain with its rules in order.
