@@ -45,6 +45,17 @@ impl Netns {
         run(&line, input)
     }
 
+    /// Runs a script of a shell inside, as far as it goes; returns what it printed.
+    pub(crate) fn run_any(&self, script: &str) -> String {
+        let line = ["ip", "netns", "exec", &self.0, "sh"];
+        run_to(&line, &format!("exec 2>&1\n{script}\nexit 0\n"), &[0])
+    }
+
+    /// Returns its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.0
+    }
+
     /// Does `work` on a thread inside.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let file = File::open(Path::new("/run/netns").join(&self.0)).unwrap();

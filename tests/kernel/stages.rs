@@ -3,6 +3,7 @@
 
 mod inside;
 mod network;
+mod random_faults;
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ mod foreign;
 pub(crate) mod judge;
 mod live;
 mod modes;
-mod mutate;
+pub(crate) mod mutate;
 pub(crate) mod network;
 pub(crate) mod recording;
 pub(crate) mod send;

@@ -9,10 +9,10 @@ use super::network::{FAR, NEAR, Network, fate, fate_of_kind};
 use crate::kernel::netns::Netns;
 
 /// A process in the network of a pod, by which that is found; ended when dropped.
-struct Inside(Child);
+pub(super) struct Inside(Child);
 
 impl Inside {
-    fn new(netns: &Netns) -> Self {
+    pub(super) fn new(netns: &Netns) -> Self {
         Self(netns.start(&["sleep", "600"], Stdio::null()))
     }
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use kpx_judge::check::Fix;
-use kpx_judge::verdict::{Client, Fate};
+use kpx_judge::verdict::{Client, Fate, Kind};
 use kpx_judge::why::{Answer, Asked, Look};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Evidence, Item};
@@ -58,10 +58,17 @@ pub(super) struct Network {
     objects: Evidence,
     /// Whether the networks of pods, which are networks of processes, are read.
     pub(super) reads_pods: bool,
+    /// A machine outside the cluster, behind the other node.
+    outside: Option<Netns>,
 }
 
 impl Network {
     pub(super) fn new() -> Self {
+        Self::in_mode(Mode::Iptables)
+    }
+
+    /// Returns nodes of which the first one has kube-proxy's rules of `mode`.
+    pub(super) fn in_mode(mode: Mode) -> Self {
         let [node, client, near, other, far] = [(); 5].map(|()| Netns::new());
         let name = |netns: &Netns| netns.options().netns.unwrap();
         for netns in [&node, &client, &near, &other, &far] {
@@ -92,8 +99,8 @@ impl Network {
         for netns in [&near, &far] {
             serve(netns);
         }
-        let mut objects = objects();
-        render::load(&node, &mut objects, Mode::Iptables);
+        let mut objects = objects(mode);
+        render::load(&node, &mut objects, mode);
         Self {
             node,
             client,
@@ -102,7 +109,32 @@ impl Network {
             _far: far,
             objects,
             reads_pods: false,
+            outside: None,
         }
+    }
+
+    /// Gives the Services node ports, for a machine outside the cluster.
+    pub(super) fn add_outside(&mut self, mode: Mode) {
+        let outside = Netns::new();
+        let link = format!(
+            "link add out0 type veth peer name up0 netns {}\nlink set out0 up\naddr add 192.0.2.1/24 dev out0\n",
+            outside.name()
+        );
+        self.other.feed("ip -batch -", &link);
+        let own =
+            "link set up0 up\naddr add 192.0.2.10/24 dev up0\nroute add default via 192.0.2.1\n";
+        outside.feed("ip -batch -", own);
+        self.outside = Some(outside);
+        let mut all = [service("near", "10.96.0.10"), service("far", "10.96.0.11")];
+        for (of, port) in all.iter_mut().zip([30010, 30011]) {
+            of["spec"]["type"] = json!("NodePort");
+            of["spec"]["ports"][0]["nodePort"] = json!(port);
+        }
+        self.objects.insert(Item::Services, Ok(list(&all)));
+        if mode == Mode::Nftables {
+            self.shell("nft delete table ip kube-proxy; nft delete table ip6 kube-proxy");
+        }
+        render::load(&self.node, &mut self.objects, mode);
     }
 
     /// Adds the object of a pod on the node.
@@ -129,10 +161,11 @@ impl Network {
 
     /// Returns whether the client of this kind gets an answer from `service`.
     pub(super) fn answers(&self, client: Client, service: &str) -> bool {
-        let at = if service == NEAR {
-            "10.96.0.10:80"
-        } else {
-            "10.96.0.11:80"
+        let at = match (client, service) {
+            (Client::Outside, NEAR) => "10.0.2.15:30010",
+            (Client::Outside, _) => "10.0.2.15:30011",
+            (_, NEAR) => "10.96.0.10:80",
+            _ => "10.96.0.11:80",
         };
         let at: SocketAddr = at.parse().unwrap();
         let ask = || -> std::io::Result<String> {
@@ -144,6 +177,7 @@ impl Network {
         };
         let netns = match client {
             Client::Host => &self.node,
+            Client::Outside => self.outside.as_ref().unwrap(),
             _ => &self.client,
         };
         netns.inside(|| ask().is_ok_and(|text| text == "pong"))
@@ -212,7 +246,9 @@ pub(super) fn fate(answer: &Answer, client: Client) -> Fate {
     let is_apart = |path: &&kpx_judge::why::Path| path.client == Client::Single && is_client(path);
     let has_apart = client == Client::Pod && answer.paths.iter().any(|path| is_apart(&path));
     let of = answer.paths.iter().filter(|path| {
-        if has_apart {
+        if (path.kind == Kind::NodePort) != (client == Client::Outside) {
+            false
+        } else if has_apart {
             is_apart(path)
         } else {
             path.client == client
@@ -290,7 +326,7 @@ fn list(items: &[Value]) -> String {
 }
 
 /// The objects of the cluster.
-fn objects() -> Evidence {
+fn objects(mode: Mode) -> Evidence {
     let mut evidence = Evidence::default();
     let all = [
         (
@@ -316,7 +352,7 @@ fn objects() -> Evidence {
     for (item, items) in all {
         evidence.insert(item, Ok(list(&items)));
     }
-    evidence.insert(Item::ProxyConfig, Ok(CONFIG.to_owned()));
+    evidence.insert(Item::ProxyConfig, Ok(format!("{CONFIG}mode: {mode}\n")));
     evidence
 }
 
@@ -325,7 +361,6 @@ apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 clusterCIDR: 10.244.0.0/16
 hostnameOverride: node1
-mode: iptables
 ";
 
 const SETTINGS: &str = "\

@@ -20,11 +20,11 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.throw() % limit as u64).unwrap()
     }
 
-    fn pick<'t, T>(&mut self, all: &'t [T]) -> &'t T {
+    pub(crate) fn pick<'t, T>(&mut self, all: &'t [T]) -> &'t T {
         &all[self.below(all.len())]
     }
 }

@@ -61,6 +61,10 @@ pub struct Carried {
     pub input: Option<Arc<str>>,
     /// The zone of conntrack that its connection is in, on this node.
     pub(crate) zone: u16,
+    /// Whether nat of this node replaces the destination of its connection.
+    pub(crate) dnat: bool,
+    /// Whether nat of this node replaces the source of its connection.
+    pub(crate) snat: bool,
     /// The elements that rules of this node added to sets, or took from them: the last one first.
     pub(crate) written: Option<Arc<Vec<Written>>>,
 }
@@ -72,6 +76,8 @@ impl Carried {
             ct_mark: 0,
             input: None,
             zone: 0,
+            dnat: false,
+            snat: false,
             written: None,
             ..self.clone()
         }
@@ -88,6 +94,8 @@ impl Default for Carried {
             ports: None,
             input: None,
             zone: 0,
+            dnat: false,
+            snat: false,
             written: None,
         }
     }
@@ -202,6 +210,8 @@ pub(crate) struct Packet {
     pub(crate) dnat: bool,
     /// Whether the source was translated.
     pub(crate) snat: bool,
+    /// Whether nat replaces the destination of its connection, and the source: packets after the first one bring that.
+    nat_of_connection: (bool, bool),
     /// Its time to live or hop limit.
     pub(crate) ttl: u8,
     /// Whether its client is bound to the backend from now on.
@@ -314,6 +324,7 @@ impl Packet {
             bridge: None,
             dnat: false,
             snat: false,
+            nat_of_connection: (flow.carried.dnat, flow.carried.snat),
             source_port: None,
             back: None,
             translated: false,
@@ -450,6 +461,12 @@ impl Packet {
         Arc::make_mut(self.written.get_or_insert_default()).insert(0, written);
     }
 
+    /// Returns whether conntrack's entry of the connection says that nat replaces its destination, and its source.
+    pub(crate) const fn is_translated(&self) -> (bool, bool) {
+        let (dnat, snat) = self.nat_of_connection;
+        (self.dnat || dnat, self.snat || snat)
+    }
+
     /// Returns what packets that follow it bring.
     pub(super) fn carried(&self) -> Carried {
         let written = self.written.as_ref();
@@ -464,6 +481,8 @@ impl Packet {
             } else {
                 self.zone
             },
+            dnat: self.is_translated().0,
+            snat: self.is_translated().1,
             written: written.map(|all| Arc::new(all.iter().map(Written::for_others).collect())),
         }
     }

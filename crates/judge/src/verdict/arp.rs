@@ -70,19 +70,28 @@ impl Judge<'_> {
 
     /// Returns the fault of a packet between two pods of a bridge, which find each other on it.
     fn arp_between_pods(&self, outcome: &Outcome) -> Option<Fault> {
-        let link = outcome.leaves_by().filter(|_| !outcome.masquerade)?;
+        let link = outcome.leaves_by()?;
+        if !self.stays_on_bridge(outcome) {
+            return None;
+        }
+        let ends = [outcome.sent_from, outcome.destination.0];
+        let messages = Message::of_bridge(link, &ends[..1], &ends[1..]);
+        let (rule, is_certain) = dropping(self.node, &messages)?;
+        Some(self.arp_fault(link, rule, is_certain))
+    }
+
+    /// Returns whether the packet is between two pods whose links are ports of the bridge by which it leaves: the reply stays on it.
+    pub(super) fn stays_on_bridge(&self, outcome: &Outcome) -> bool {
+        let Some(link) = outcome.leaves_by().filter(|_| !outcome.masquerade) else {
+            return false;
+        };
         let ends = [outcome.sent_from, outcome.destination.0];
         let bridge = |pod| {
             let (_, own) = self.link_of_pod(pod)?;
             self.far_end(own)?.master.as_deref()
         };
         let is_shared = ends[0] != ends[1] && ends.iter().all(|end| bridge(*end) == Some(link));
-        if !is_shared || outcome.source != outcome.sent_from {
-            return None;
-        }
-        let messages = Message::of_bridge(link, &ends[..1], &ends[1..]);
-        let (rule, is_certain) = dropping(self.node, &messages)?;
-        Some(self.arp_fault(link, rule, is_certain))
+        is_shared && outcome.source == outcome.sent_from
     }
 
     /// Returns the doubt about a packet to or from a link whose ARP messages may be dropped by rules that were not read.

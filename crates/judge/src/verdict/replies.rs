@@ -248,6 +248,9 @@ impl<'n> Judge<'n> {
 
     /// Returns whether a bridge carries the reply from port to port: it passes rules, but no route.
     fn is_on_its_bridge(&self, outcome: &Outcome) -> bool {
+        if self.stays_on_bridge(outcome) {
+            return true;
+        }
         let keeps_source = outcome.source == outcome.sent_from && !outcome.masquerade;
         let same = outcome.leaves_by().filter(|out| {
             let back = self.way_to(outcome.sent_from);
@@ -402,6 +405,8 @@ pub(super) fn follow_on<E>(
     let with_mark = |flow: &Flow, ct_mark| Flow {
         carried: Carried {
             ct_mark,
+            dnat: reply.flow.carried.dnat,
+            snat: reply.flow.carried.snat,
             written: reply.flow.carried.written.clone(),
             ..flow.carried.clone()
         },

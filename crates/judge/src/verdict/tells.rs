@@ -13,8 +13,34 @@ use kpx_node::node::{IptablesBackend, NodeSnapshot};
 pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
     // Rules that are read in parts may have such conditions.
     let in_use = node.saved(IptablesBackend::InUse, family);
+    // The nat chains of kube-proxy set this bit on first packets only.
+    let mode = node.configured_mode().ok();
+    let desired = mode.and_then(|mode| node.desired(mode).ok());
+    let bit = desired.map_or(0, |desired| desired.mark);
+    let asks_for_mark = |rule: &Rule<'_>| {
+        let ends = !matches!(rule.target, None | Some(Target::Accept | Target::Return));
+        ends && rule
+            .matches
+            .iter()
+            .any(|matched| matches!(matched, Match::Mark(mark) if mark.value.mask & bit != 0))
+    };
+    let asks = |statement: &Statement| matches!(statement, Statement::Match { left, .. } if is_of_mark(left));
     matches!(in_use, Err(Gap::NotCollected(_)))
-        || any_of_others(node, family, tells_rule, asks_which)
+        || any_of_others(
+            node,
+            family,
+            |rule| tells_rule(rule) || asks_for_mark(rule),
+            |statement| asks_which(statement) || bit != 0 && asks(statement),
+        )
+}
+
+/// Returns whether nft compares the mark of the packet.
+fn is_of_mark(of: &Expr) -> bool {
+    match of {
+        Expr::Meta(key) => key == "mark",
+        Expr::Bits { left, .. } => is_of_mark(left),
+        _ => false,
+    }
 }
 
 /// Returns whether rules of other software may set the mark of packets of `family`.
@@ -97,7 +123,7 @@ fn tells_rule(rule: &Rule<'_>) -> bool {
         Match::TcpFlags(matched) => {
             (flags & matched.value.mask == matched.value.set) != matched.inverted
         }
-        Match::Conntrack(options) => fits_state(options, state == States::ESTABLISHED),
+        Match::Conntrack(options) => fits_state(options, state == States::LATER),
         _ => true,
     };
     let all = |state, flags| {
@@ -106,7 +132,7 @@ fn tells_rule(rule: &Rule<'_>) -> bool {
             .all(|matched| holds(matched, state, flags))
     };
     let first = all(States::NEW, tcp_flags(true, false));
-    let later = all(States::ESTABLISHED, tcp_flags(false, false));
+    let later = all(States::LATER, tcp_flags(false, false));
     let Some(target) = &rule.target else {
         return false;
     };

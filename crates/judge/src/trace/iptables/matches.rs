@@ -359,7 +359,8 @@ pub(crate) fn state(states: States, packet: &Packet) -> bool {
         (false, true, false) => States::NEW,
     };
     let translated = |bit, holds| if holds { bit } else { 0 };
-    let now = now | translated(States::DNAT, packet.dnat) | translated(States::SNAT, packet.snat);
+    let (dnat, snat) = packet.is_translated();
+    let now = now | translated(States::DNAT, dnat) | translated(States::SNAT, snat);
     states.0 & now != 0
 }
 

@@ -77,11 +77,7 @@ pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
 /// Returns whether the state and the status in the options of `-m conntrack` fit packets of an established connection (`later`),
 /// or else packets that open one.
 pub(crate) fn fits_state(options: &str, later: bool) -> bool {
-    let now = if later {
-        States::ESTABLISHED
-    } else {
-        States::NEW
-    };
+    let now = if later { States::LATER } else { States::NEW };
     each(options).iter().all(|(inverted, name, values)| {
         let fits = match *name {
             "--ctstate" => states(values).is_none_or(|states| states.0 & now != 0),

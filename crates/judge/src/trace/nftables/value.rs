@@ -626,9 +626,10 @@ pub(super) fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<
         _ if !tracked => Value::None,
         ("status", _) => {
             let mut status = 0;
+            let (dnat, snat) = packet.is_translated();
             for (name, holds) in [
-                ("dnat", packet.dnat),
-                ("snat", packet.snat),
+                ("dnat", dnat),
+                ("snat", snat),
                 ("confirmed", packet.is_confirmed()),
                 ("assured", packet.established),
                 ("seen-reply", packet.established),

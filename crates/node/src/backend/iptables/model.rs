@@ -461,6 +461,8 @@ impl States {
     pub const SNAT: u8 = 1 << 5;
     /// Bit of `DNAT`: the destination was translated.
     pub const DNAT: u8 = 1 << 6;
+    /// Bits that packets after the first one of a connection may have.
+    pub const LATER: u8 = Self::ESTABLISHED | Self::SNAT | Self::DNAT;
 }
 
 /// `-m recent`, the state behind session affinity.
