@@ -3,7 +3,7 @@
 mod shared;
 
 use kpx_judge::verdict::{Across, Fate, survey};
-use kpx_judge::why::{Answer, Asked, Look};
+use kpx_judge::why::{self, Answer, Asked, Look};
 use kpx_node::evidence::{Evidence, Gap, ITEMS, Item, Manifest, NodesWriter, load};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
@@ -802,6 +802,40 @@ fn a_node_that_was_not_read_ends_what_is_claimed() {
     let end = "as far as node node1 (node2 was not read: it did not answer)";
     assert!(answer.sentence.ends_with(end), "{}", answer.sentence);
     assert!(answer.unseen.iter().any(|unseen| unseen == "other nodes"));
+}
+
+/// A pod without an address is in no slice: only its own node reads it.
+#[test]
+fn a_pod_that_another_node_reads_is_known_here() {
+    let mut pair = Pair::cluster();
+    pair.0[1].insert(
+        Item::Pods,
+        Ok(json!({"items": [{
+            "metadata": {"name": "empty-1", "namespace": "shop", "labels": {"app": "empty"}},
+            "spec": {"nodeName": "node2", "containers": [{"name": "app"}]},
+            "status": {"phase": "Pending", "containerStatuses": [{"name": "app", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": "ImagePullBackOff"}}}]},
+        }]})
+        .to_string()),
+    );
+    let (joined, alone) = pair.why(0, "shop/empty", POD);
+    assert!(
+        joined
+            .sentence
+            .contains("pod shop/empty-1: container app is waiting (ImagePullBackOff)"),
+        "{}",
+        joined.sentence
+    );
+    assert!(
+        alone.sentence.contains("no pod in namespace shop matches"),
+        "{}",
+        alone.sentence
+    );
+    let touched = why::touched(
+        &NodeSnapshot::new(&pair.0[0]),
+        &Asked::parse("shop/empty").unwrap(),
+    );
+    assert_eq!(touched.len(), 2, "{touched:?}");
 }
 
 #[test]

@@ -106,6 +106,38 @@ async fn a_service_without_endpoints_says_why_its_pods_take_no_connections() {
     });
     let words = ["asks port 9200 for /, and nothing in the pod listens there (as in 1 more)"];
     says(&dir, "demo/web:http", "refused", &words).await;
+    // A rule drops the probes of the kubelet, all or some.
+    for odds in ["", "-m statistic --mode random --probability 0.5 "] {
+        let dir = copy(HEALTHY);
+        reject_web(&dir);
+        web_slice(&dir, |slice| {
+            for endpoint in slice["endpoints"].as_array_mut().unwrap() {
+                endpoint["conditions"] =
+                    json!({"ready": false, "serving": false, "terminating": false});
+            }
+        });
+        web_pods(&dir, |pod| {
+            pod["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 8080}});
+            pod["status"]["containerStatuses"][0]["ready"] = false.into();
+            for condition in pod["status"]["conditions"].as_array_mut().unwrap() {
+                if condition["type"] == "Ready" {
+                    condition["status"] = "False".into();
+                }
+            }
+        });
+        write(&dir, RULES, |text| {
+            let rule = format!("[0:0] -A OUTPUT -p tcp -m tcp --dport 8080 {odds}-j DROP\n");
+            let start = text.find("*filter").unwrap();
+            let end = start + text[start..].find("COMMIT").unwrap();
+            format!("{}{rule}{}", &text[..end], &text[end..])
+        });
+        let words = [
+            "asks port 8080; rule",
+            "of chain OUTPUT in table filter drops the packets",
+            "iptables -t filter -D OUTPUT",
+        ];
+        says(&dir, "demo/web:http", "refused", &words).await;
+    }
     // A label too many.
     let dir = copy(HEALTHY);
     reject_web(&dir);

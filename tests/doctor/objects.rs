@@ -336,6 +336,45 @@ async fn a_route_of_type_broadcast_reaches_no_endpoint() {
     .await;
 }
 
+/// The node has the address with that broadcast address itself.
+#[tokio::test]
+async fn a_wrong_broadcast_address_of_the_node_hides_an_endpoint() {
+    let dir = copy(HEALTHY);
+    add_routes(
+        &dir,
+        &[
+            serde_json::json!({"type": "broadcast", "dst": "10.244.2.5", "dev": "eth0", "table": "local", "protocol": "kernel",
+                "prefsrc": "192.0.2.9", "flags": []}),
+        ],
+    );
+    write(
+        &dir,
+        "node/ip-addr.json",
+        json(|links| {
+            let mut all = links.as_array_mut().unwrap().iter_mut();
+            let eth0 = all.find(|link| link["ifname"] == "eth0").unwrap();
+            let own = serde_json::json!({"family": "inet", "local": "192.0.2.9", "prefixlen": 24, "broadcast": "10.244.2.5",
+                "scope": "global", "label": "eth0"});
+            eth0["addr_info"].as_array_mut().unwrap().push(own);
+        }),
+    );
+    let words = ["takes 10.244.2.5 for a broadcast address"];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+    let host = answer_for(&dir, "demo/edge:http", "host").await;
+    assert_eq!(host, "partly");
+}
+
+/// The fate of connections from `source`.
+async fn answer_for(dir: &tempfile::TempDir, target: &str, source: &str) -> String {
+    let path = dir.path().to_str().unwrap();
+    let asked = [
+        "--from", path, "why", target, "--source", source, "-o", "json",
+    ];
+    let ran = kpx(&asked).await;
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    report["fate"].as_str().unwrap().to_owned()
+}
+
 #[tokio::test]
 async fn what_one_port_of_a_bridge_loses_is_lost_for_its_pod_alone() {
     let dir = copy(HEALTHY);

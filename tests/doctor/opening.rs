@@ -234,6 +234,26 @@ async fn an_endpoint_that_answered_no_connection_lately_is_no_working_one() {
 }
 
 #[tokio::test]
+async fn connections_of_a_pod_that_a_rule_singles_out_are_no_doubt_about_others() {
+    let line = |port: u16| {
+        format!(
+            "tcp      6 110 SYN_SENT src=10.244.1.2 dst=10.97.114.136 sport={port} dport=80 [UNREPLIED] src=10.244.2.5 \
+             dst=10.244.1.2 sport=8080 dport={port} mark=0 use=1\n"
+        )
+    };
+    let lost: String = (40_000..40_004).map(line).collect();
+    let dir = with_rule("raw", "-A PREROUTING -s 10.244.1.2/32 -j CT --zone-reply 7");
+    write(&dir, CONNTRACK, |text| format!("{text}{lost}"));
+    says(
+        &dir,
+        "demo/edge:http",
+        "unknown",
+        &["put into a conntrack zone"],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn datagrams_that_an_endpoint_did_not_answer_are_a_doubt_if_it_answers_any() {
     let tracked = |seen: &str, left: u32, port: u16| {
         format!(

@@ -331,6 +331,31 @@ async fn an_address_without_its_local_route_is_not_the_kernels_own() {
     says(&gateway, "demo/edge:http", "partly", &words).await;
 }
 
+#[tokio::test]
+async fn a_pod_whose_sysctl_ignores_arp_requests_is_not_found() {
+    for (value, fate, words) in [
+        (
+            "8",
+            "partly",
+            &[
+                "eth0 answers no request",
+                "sysctl -w net.ipv4.conf.eth0.arp_ignore=0",
+            ][..],
+        ),
+        ("1", "works", &[]),
+    ] {
+        let dir = copy(HEALTHY);
+        in_edge(&dir, |text| {
+            let head = "--- node/ss.txt\n";
+            assert!(text.contains(head));
+            let setting =
+                format!("--- node/sysctl.txt\nnet.ipv4.conf.eth0.arp_ignore = {value}\n{head}");
+            text.replace(head, &setting)
+        });
+        says(&dir, "demo/edge:http", fate, words).await;
+    }
+}
+
 /// Puts `rules` before those of FORWARD.
 fn forward_first(dir: &tempfile::TempDir, rules: &str) {
     write(dir, "node/iptables-save.txt", |text| {
@@ -586,6 +611,12 @@ async fn reasons_in_kube_proxys_log_have_their_own_fix() {
              2020-01-01T00:00:00Z is before 2026-01-01T00:00:00Z",
             "is before",
             "Set the clock of this node",
+        ),
+        (
+            "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time \
+             2027-01-01T00:00:00Z is after 2026-12-31T00:00:00Z",
+            "is after 2026-12-31",
+            "Renew the certificate, which has expired",
         ),
     ] {
         let dir = copy(HEALTHY);

@@ -119,6 +119,75 @@ pub(crate) const CORNERS: &[Row] = &[
             &["from 45000 to 45000"]
         )
     },
+    Row {
+        name: "pod-ignores-arp",
+        breaks: &[Node(concat!(
+            in_pod!(),
+            "in_pod {near} sysctl -qw net.ipv4.conf.eth0.arp_ignore=8 && ip neigh flush to {near} dev cni0"
+        ))],
+        back: &[
+            Node(concat!(
+                in_pod!(),
+                "in_pod {near} sysctl -qw net.ipv4.conf.eth0.arp_ignore=0"
+            )),
+            Node("ip neigh flush to {near} dev cni0"),
+        ],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["{near}", "arp_ignore"],
+        ..ROW
+    },
+    // Zones, and fields that rules change.
+    Row {
+        name: "zone-reply",
+        breaks: &[Node(
+            "iptables -t raw -I PREROUTING -s {client} -j CT --zone-reply 7",
+        )],
+        back: &[Node(
+            "iptables -t raw -D PREROUTING -s {client} -j CT --zone-reply 7",
+        )],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", All)),
+        open: true,
+        says: &["put into a conntrack zone by rule 1 of raw PREROUTING"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "other-port",
+        breaks: &[Node(
+            "nft add table ip guard && nft 'add chain ip guard pre { type filter hook prerouting priority -150; }' && \
+             nft add rule ip guard pre ip daddr {edge} tcp dport set 81",
+        )],
+        back: &[Node("nft delete table ip guard")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", All)),
+        open: true,
+        says: &["guard pre", "tcp dport"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "broadcast-address",
+        breaks: &[Node("ip addr add 192.0.2.9/24 brd {far} dev eth0")],
+        back: &[Node("ip addr del 192.0.2.9/24 dev eth0")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["{far}", "broadcast address"],
+        ..ROW
+    },
+    Row {
+        name: "port-qdisc",
+        breaks: &[Node(concat!(
+            port_of!(),
+            "port=$(port_of {near}); echo $port >/run/port; tc qdisc add dev $port root tbf rate 1mbit burst 40 limit 100"
+        ))],
+        back: &[Node("tc qdisc del dev $(cat /run/port) root")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["tc qdisc", "loses the packets"],
+        ..ROW
+    },
     // Sources and ports.
     Row {
         name: "snat-one-port",

@@ -628,7 +628,8 @@ pub(crate) const FAULTS: &[Row] = &[
         )],
         back: &[On(
             "w2",
-            "iptables -t nat -D POSTROUTING -s {client}/24 -d {far} -j SNAT --to-source 10.244.2.250",
+            "iptables -t nat -D POSTROUTING -s {client}/24 -d {far} -j SNAT --to-source 10.244.2.250 || \
+             iptables -t nat -D POSTROUTING -s {client}/24 -d {far} -j MASQUERADE",
         )],
         asked: &["demo/edge:http"],
         over: true,

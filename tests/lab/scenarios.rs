@@ -1243,13 +1243,25 @@ impl Away {
     fn comes_back(self, lab: &Lab) {
         match self {
             Self::Removed => proxy_on_w1(lab, true),
-            Self::Hangs => drop(lab.sh("w1", "pkill -CONT -x kube-proxy")),
+            Self::Hangs => drop(lab.sh("w1", "pkill -CONT -x kube-proxy || true")),
         }
     }
 }
 
 fn no_proxy(lab: &Lab) -> String {
     settled(lab);
+    let tried = catch_unwind(AssertUnwindSafe(|| without_proxy(lab)));
+    if tried.is_err() {
+        Away::Hangs.comes_back(lab);
+        lab.kubectl("label node w1 no-kube-proxy-");
+    }
+    commit(lab, "");
+    lab.kubectl("-n kube-system rollout restart daemonset/kube-proxy");
+    let said = tried.unwrap_or_else(|why| resume_unwind(why));
+    format!("\n  {}", said.join("\n  "))
+}
+
+fn without_proxy(lab: &Lab) -> Vec<String> {
     let mut said = Vec::new();
     for (mode, away) in [
         ("iptables", Away::Removed),
@@ -1324,9 +1336,7 @@ fn no_proxy(lab: &Lab) -> String {
             took.as_millis()
         ));
     }
-    commit(lab, "");
-    lab.kubectl("-n kube-system rollout restart daemonset/kube-proxy");
-    format!("\n  {}", said.join("\n  "))
+    said
 }
 
 /// Reads a page of `kpx serve` on `node`: its status, and its text. Waits for it to listen.

@@ -20,6 +20,11 @@ impl Nodes {
         self.0.insert(Arc::clone(node));
     }
 
+    /// Returns whether `node` is one of the nodes.
+    pub(crate) fn contains(&self, node: &str) -> bool {
+        self.0.contains(node)
+    }
+
     /// Returns the number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.0.len()

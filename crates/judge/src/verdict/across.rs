@@ -53,6 +53,11 @@ impl<'e> Across<'e> {
         self.nodes.get(name)?.as_ref().ok()
     }
 
+    /// Iterates over the names of the nodes.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().map(String::as_str)
+    }
+
     /// Returns a judge of connections through `node` that follows them to the other nodes.
     pub fn judge<'n>(&'e self, node: &'n NodeSnapshot<'n>) -> Judge<'n>
     where

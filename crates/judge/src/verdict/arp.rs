@@ -21,7 +21,7 @@ const SOLICITATION: u16 = 135;
 const ADVERTISEMENT: u16 = 136;
 
 /// The value of `arp_ignore` with which no request is answered.
-const NEVER: &str = "8";
+pub(super) const NEVER: &str = "8";
 
 impl Judge<'_> {
     /// Returns the fault of a packet that passes a link on which the node and its neighbours do not find each other.

@@ -380,7 +380,7 @@ impl<'n> Judge<'n> {
         }
         let asked: [&dyn Fn() -> Option<Fault>; 32] = [
             &|| self.held_elsewhere(question),
-            &|| self.kept_by_route(outcome),
+            &|| self.kept_by_route(question, outcome),
             &|| self.ingress(question, outcome),
             &|| self.hidden_route(question, outcome),
             &|| self.end(question, outcome),

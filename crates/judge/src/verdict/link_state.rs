@@ -3,13 +3,16 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use super::arp::NEVER;
 use super::judge::{Judge, Question};
-use super::{Fault, Obstacle, SameNetworkAs};
+use super::{Fault, Obstacle, SameNetworkAs, sysctl_of};
 use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Outcome};
 use kpx_node::net::{Cidr, Family};
+use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
+use kpx_node::node::pod_networks::PodNetwork;
 use kpx_node::node::routes::Route;
 
 /// Why a link carries nothing.
@@ -21,6 +24,8 @@ pub enum LinkState {
     NoCarrier,
     /// It does not answer requests for its link-layer address.
     NoArp,
+    /// The same, as this sysctl, `arp_ignore`, is 8 in the network of its pod.
+    IgnoresArp(String),
     /// As a port of a bridge, it is in this state, and not `forwarding`.
     Blocked(String),
     /// It is no port of this bridge, by which the route to its pod leads.
@@ -54,6 +59,10 @@ impl fmt::Display for LinkState {
             }
             Self::NoArp => f.write_str(
                 "has ARP turned off (NOARP), so it answers no request for its link-layer address",
+            ),
+            Self::IgnoresArp(key) => write!(
+                f,
+                "answers no request for its link-layer address, as {key} is 8 there"
             ),
             Self::Blocked(state) => write!(
                 f,
@@ -195,6 +204,11 @@ impl Judge<'_> {
             // Without a bridge, the node may have a route that needs no answer.
             port?.master.as_ref()?;
             LinkState::NoArp
+        } else if let Some(key) = never_answering(network, &link.name)
+            && pod.is_ipv4()
+            && port.is_some_and(|port| port.master.is_some())
+        {
+            LinkState::IgnoresArp(key)
         } else {
             return self.home_down(pod).or_else(|| {
                 Some(Obstacle::Link {
@@ -210,4 +224,15 @@ impl Judge<'_> {
             state,
         })
     }
+}
+
+/// Returns the sysctl in the network of a pod with which `link` answers no ARP request.
+fn never_answering(network: &PodNetwork, link: &str) -> Option<String> {
+    let node = NodeSnapshot::new(&network.evidence);
+    let sysctl = node.sysctl().ok()?;
+    let keys = [
+        sysctl_of("all", "arp_ignore"),
+        sysctl_of(link, "arp_ignore"),
+    ];
+    keys.into_iter().find(|key| sysctl.get(key) == Some(NEVER))
 }

@@ -236,8 +236,19 @@ impl Judge<'_> {
                 && failing.peek().is_some()
                 && failing.all(|other| is_host(other) != is_host(client))
         };
+        // A pod that something tells apart from others does not speak for them: it has a verdict of its own.
+        let is_of_single = |count: &Count| {
+            let of_single = all.lately.iter().filter_map(|(of, count)| match of.2 {
+                Whose::Of(other) if of.0 == proto && of.1 == at && other != client => {
+                    self.is_single(other).then_some(count.connections)
+                }
+                _ => None,
+            });
+            of_single.sum::<usize>() >= count.connections
+        };
         let of_all = all.lately.get(&(proto, at, self.whose(client)));
-        let (count, whose) = if let Some(count) = of_all.filter(|count| !is_of_others(count)) {
+        let counts = |count: &&Count| !is_of_others(count) && !is_of_single(count);
+        let (count, whose) = if let Some(count) = of_all.filter(counts) {
             (count, String::new())
         } else {
             let count = all.lately.get(&(proto, at, Whose::Of(client)))?;

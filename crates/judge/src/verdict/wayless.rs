@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::judge::Judge;
+use super::judge::{Judge, Question};
 use super::peers::addresses;
 use super::{Fault, Obstacle, Wayless, disable_ipv6_of};
 use crate::trace::Outcome;
@@ -68,11 +68,14 @@ impl Judge<'_> {
 
     /// Returns the fault of a packet that a route keeps at the node (or sends to a whole network) although the node does not have its
     /// destination: without a transparent socket, nothing takes it, and the kernel sends no answer from an address that it does not have.
-    pub(super) fn kept_by_route(&self, outcome: &Outcome) -> Option<Fault> {
+    pub(super) fn kept_by_route(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let to = outcome.destination.0;
+        let is_endpoint = to != question.flow.destination;
         let is_kept = matches!(outcome.output, Link::None)
             || outcome.leaves_by() == Some("lo") && outcome.gateway.is_none();
-        let has_it = |address: &Address| address.addr.addr == to || address.broadcast == Some(to);
+        let has_it = |address: &Address| {
+            address.addr.addr == to || !is_endpoint && address.broadcast == Some(to)
+        };
         let here = &self.node.addresses().ok()?.all;
         if !is_kept || outcome.bridged || to.is_loopback() || here.iter().any(has_it) {
             return None;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::check::{Writer, unlabelled};
+use crate::check::{Fix, Writer, unlabelled};
 pub(super) use crate::trace::mismatch::usable;
 use kpx_node::cluster::{
     Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Node, Pod, Service, Unready,
@@ -35,7 +35,7 @@ pub enum Lack {
         #[serde(skip_serializing_if = "Option::is_none")]
         but_for: Option<ButFor>,
     },
-    /// The pods of this node that match the selector have not started, or have ended.
+    /// The pods that match the selector have not started, or have ended.
     NotStarted {
         /// The pods, and why each has no address.
         pods: Vec<Waits>,
@@ -113,7 +113,7 @@ pub enum Lack {
         /// Their Nodes whose kubelet no longer reports.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         silent: Vec<String>,
-        /// Why the pods of this node are not.
+        /// Why their pods are not, as far as they were read.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pods: Vec<Waits>,
     },
@@ -157,17 +157,25 @@ pub struct Waits {
     /// Whether its containers are ready.
     #[serde(skip)]
     pub stale: bool,
+    /// The fix of the obstacle that stops the connections of its readiness probe.
+    #[serde(skip)]
+    pub fix: Option<Fix>,
 }
 
+/// Why nothing answers the readiness probe of a pod.
+pub(super) enum Unprobed {
+    /// No program in the pod listens on the port.
+    Silent,
+    /// The connections of the kubelet fail: the reason, and its fix.
+    Stopped(String, Option<Fix>),
+}
+
+/// Finds why nothing answers at a port of a pod's address, as far as it is known.
+pub(super) type Probes<'p> = dyn Fn(&Pod, IpAddr, u16) -> Option<Unprobed> + 'p;
+
 impl Waits {
-    /// Returns why `pod`, one of `pods`, takes no connections; `None` if it does. `listens` tells whether a program in the network of the pod
-    /// with an address listens on a port.
-    pub(super) fn of(
-        pod: &Pod,
-        pods: &[Pod],
-        nodes: &[Node],
-        listens: &dyn Fn(IpAddr, u16) -> Option<bool>,
-    ) -> Option<Self> {
+    /// Returns why `pod`, one of `pods`, takes no connections; `None` if it does.
+    pub(super) fn of(pod: &Pod, pods: &[Pod], nodes: &[Node], probes: &Probes<'_>) -> Option<Self> {
         let why = pod.unready()?;
         let holder = pod.port_holder_note(pods);
         let unnetworked = pod.unnetworked(nodes);
@@ -179,20 +187,21 @@ impl Waits {
             .pod_ip
             .as_deref()
             .and_then(|pod_ip| pod_ip.parse().ok());
-        let silent = match why {
+        let unprobed = match why {
             Unready::Probe {
                 port: Some(port), ..
-            } => address.and_then(|address| listens(address, port)) == Some(false),
-            _ => false,
+            } => address.and_then(|address| probes(pod, address, port)),
+            _ => None,
         };
-        let silent = if silent {
-            ", and nothing in the pod listens there"
-        } else {
-            ""
+        let (unprobed, fix) = match unprobed {
+            Some(Unprobed::Silent) => (", and nothing in the pod listens there".to_owned(), None),
+            Some(Unprobed::Stopped(reason, fix)) => (format!("; {reason}"), fix),
+            None => (String::new(), None),
         };
         Some(Self {
             pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
-            reason: format!("{why}{silent}{network}{holder}"),
+            reason: format!("{why}{unprobed}{network}{holder}"),
+            fix,
             offline: unnetworked.map(|(node, _)| node.to_owned()),
             stale: why == Unready::Stale,
             crashed: match why {
@@ -272,7 +281,7 @@ impl ButFor {
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Compared {
-    /// All pods, by the control plane: it has written a slice without endpoints.
+    /// All pods, by the control plane, which has written a slice without endpoints, or as the pods of all nodes were read.
     All,
     /// The pods of this node: no slice exists.
     Here,
@@ -287,12 +296,14 @@ pub(super) struct Objects<'s> {
     pub(super) services: &'s [Service],
     /// All slices.
     pub(super) slices: &'s [EndpointSlice],
-    /// The pods of this node; `None` if they were not read.
+    /// The pods of the nodes that were read; `None` if none were.
     pub(super) pods: Option<&'s [Pod]>,
+    /// Whether these are the pods of all nodes.
+    pub(super) all_read: bool,
     /// The Nodes, as far as they were read.
     pub(super) nodes: &'s [Node],
-    /// Whether a program in the network of the pod with an address listens on a port; `None` if unknown.
-    pub(super) listens: &'s dyn Fn(IpAddr, u16) -> Option<bool>,
+    /// Why nothing answers a readiness probe.
+    pub(super) probes: &'s Probes<'s>,
 }
 
 /// An endpoint of a Service port.
@@ -454,7 +465,7 @@ pub(super) fn lack(
         let shown = all.iter().filter_map(|endpoint| pod_of(endpoint, pods));
         let pods = shown
             .filter(|pod| !(is_on_silent(pod) && pod.unready() == Some(Unready::Stale)))
-            .filter_map(|pod| Waits::of(pod, pods, objects.nodes, objects.listens))
+            .filter_map(|pod| Waits::of(pod, pods, objects.nodes, objects.probes))
             .collect();
         Lack::NotReady {
             endpoints,
@@ -508,7 +519,7 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
     let all = objects.pods.unwrap_or_default();
     let selected = all.iter().filter(|pod| service.selects(pod));
     let pods: Vec<Waits> = selected
-        .filter_map(|selected| Waits::of(selected, all, objects.nodes, objects.listens))
+        .filter_map(|selected| Waits::of(selected, all, objects.nodes, objects.probes))
         .collect();
     if !pods.is_empty() {
         return Lack::NotStarted { pods };
@@ -518,6 +529,7 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
         selector: words.join(","),
         compared: match (slices.as_slice(), objects.pods) {
             ([_, ..], _) => Compared::All,
+            ([], Some(_)) if objects.all_read => Compared::All,
             ([], Some(_)) => Compared::Here,
             ([], None) => Compared::Nothing,
         },
@@ -530,7 +542,7 @@ pub(super) fn unready(namespace: &str, pods: &[Pod]) -> Vec<Waits> {
     let here = pods
         .iter()
         .filter(|pod| pod.metadata.namespace == namespace);
-    here.filter_map(|pod| Waits::of(pod, pods, &[], &|_, _| None))
+    here.filter_map(|pod| Waits::of(pod, pods, &[], &|_, _, _| None))
         .collect()
 }
 
@@ -652,8 +664,9 @@ mod tests {
             services: &[],
             slices,
             pods: Some(&[]),
+            all_read: false,
             nodes: &[],
-            listens: &|_, _| None,
+            probes: &|_, _, _| None,
         }
     }
 

@@ -202,6 +202,9 @@ impl Look<'_> {
                 .notes
                 .extend(self.judge.unannounced_addresses(service));
         }
+        if source.is_none() && answer.paths.iter().all(|path| !path.fate.fails()) {
+            answer.notes.extend(self.unsteady(&ports));
+        }
         let subject = match ports.as_slice() {
             [only] => only.name.to_string(),
             _ => name,
@@ -285,6 +288,7 @@ impl Look<'_> {
             let broken = Broken::new(group.cause, group.degree, at);
             answer.causes.push(broken);
         }
+        drop_repeated(&mut answer.causes);
     }
 
     /// Adds the reason why kube-proxy does not program the node, if its rules are unknown.
@@ -400,6 +404,31 @@ impl Look<'_> {
             far.node
         ))
     }
+}
+
+/// Drops differences in rules for a reason that is itself a cause of the same connections.
+fn drop_repeated(causes: &mut Vec<Broken>) {
+    let reasons: Vec<(&'static str, Vec<String>)> = causes
+        .iter()
+        .filter_map(|broken| match &broken.cause {
+            Cause::Idle(idle) if broken.degree == Degree::Breaks => {
+                Some((idle.check, broken.to.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    causes.retain(|broken| {
+        let Cause::Rules {
+            proxy: Some(idle), ..
+        } = &broken.cause
+        else {
+            return true;
+        };
+        let is_told = |(check, to): &(&'static str, Vec<String>)| {
+            *check == idle.check && broken.to.iter().all(|at| to.contains(at))
+        };
+        !reasons.iter().any(is_told)
+    });
 }
 
 /// Drops connections from elsewhere to addresses that their own node translates, unless these are the only ones.

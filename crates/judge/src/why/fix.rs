@@ -512,6 +512,9 @@ fn start_fix(pods: &[Waits], namespace: &str) -> Fix {
             .split_once('/')
             .map_or(waits.pod.clone(), |(_, name)| name.to_owned())
     };
+    if let Some(fix) = pods.iter().find_map(|pod| pod.fix.as_ref()) {
+        return fix.clone();
+    }
     if let Some(node) = pods.iter().find_map(|pod| pod.offline.as_ref()) {
         return unnetworked_fix(node);
     }

@@ -8,13 +8,14 @@ use thiserror::Error;
 
 use super::blame::Blame;
 use super::cause::At;
+use super::endpoints::Unprobed;
 use crate::check::{Check, Outcome};
 use crate::diff::{self, Diff};
 use crate::trace::sources::SourceError;
 use crate::trace::{self, Walks, World};
 use crate::verdict::{Far, Judge};
 use kpx_node::backend::Mode;
-use kpx_node::cluster::{EndpointSlice, Service};
+use kpx_node::cluster::{EndpointSlice, Pod, Service};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
@@ -23,6 +24,12 @@ use kpx_node::node::NodeSnapshot;
 pub(super) trait Elsewhere: fmt::Debug {
     /// Returns why connections fail on the node of `far`, or after it.
     fn causes(&self, far: &Far) -> Vec<Blame>;
+    /// Returns the pods that other nodes read.
+    fn pods(&self) -> Vec<&Pod>;
+    /// Returns whether every other Node of the cluster of `node` read its pods.
+    fn has_all(&self, node: &NodeSnapshot<'_>) -> bool;
+    /// Returns why nothing answers the readiness probe of `pod`, which runs on the node `name`.
+    fn unprobed(&self, name: &str, pod: &Pod, address: IpAddr, port: u16) -> Option<Unprobed>;
 }
 
 /// A question that cannot be answered.

@@ -16,7 +16,8 @@ use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::{self, Port};
 use kpx_node::words::number_of;
 
-/// Returns the nodes that have the endpoints of `asked`, or an address that it names, from the objects of the cluster.
+/// Returns the nodes that have the endpoints of `asked`, or an address that it names, from the objects of the cluster; all nodes without
+/// endpoints.
 pub fn touched<'n>(cluster: &'n NodeSnapshot<'n>, asked: &Asked) -> BTreeSet<String> {
     let (Ok(services), Ok(slices)) = (cluster.services(), cluster.slices()) else {
         return BTreeSet::new();
@@ -31,6 +32,12 @@ pub fn touched<'n>(cluster: &'n NodeSnapshot<'n>, asked: &Asked) -> BTreeSet<Str
     let Ok(found) = found else {
         return touched;
     };
+    let mut listed = endpoints::slices_of(found.service, slices).flat_map(|slice| &slice.endpoints);
+    if found.service.selector().is_some() && listed.next().is_none() {
+        // Its pods, which have no address yet, may be on any node.
+        let all = cluster.nodes().into_iter().flatten();
+        touched.extend(all.map(|node| node.metadata.name.clone()));
+    }
     for endpoint in endpoints::slices_of(found.service, slices).flat_map(|slice| &slice.endpoints) {
         if let Some(name) = &endpoint.node_name {
             touched.insert(name.clone());

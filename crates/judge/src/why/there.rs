@@ -2,14 +2,17 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::blame::Blame;
+use super::endpoints::Unprobed;
 use super::look::{Elsewhere, Look};
 use super::search::Sets;
 use crate::verdict::{Across, Cell, Far, Fault, Onward, Target};
-use kpx_node::cluster::Service;
+use kpx_node::cluster::{Pod, Service};
 use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::Port;
 
 /// The other nodes, each read once for any number of connections.
@@ -84,6 +87,35 @@ impl Elsewhere for There<'_> {
         }
         blames.extend(failing_there(&far.cell).flat_map(|far| self.causes(far)));
         blames
+    }
+
+    fn pods(&self) -> Vec<&Pod> {
+        let nodes = self
+            .across
+            .names()
+            .filter_map(|name| self.across.node(name));
+        let read = nodes.filter_map(|node| node.pods().ok());
+        read.flatten().collect()
+    }
+
+    fn has_all(&self, node: &NodeSnapshot<'_>) -> bool {
+        let own = node.name().ok();
+        let is_read = |name: &String| {
+            let known = self.across.node(name);
+            own.as_ref() == Some(name) || known.is_some_and(|node| node.pods().is_ok())
+        };
+        node.nodes()
+            .is_ok_and(|all| all.iter().all(|of| is_read(&of.metadata.name)))
+    }
+
+    fn unprobed(&self, name: &str, pod: &Pod, address: IpAddr, port: u16) -> Option<Unprobed> {
+        match self.look(name)?.unprobed(pod, address, port)? {
+            Unprobed::Stopped(reason, fix) => {
+                let reason = format!("on {name}, {reason}");
+                Some(Unprobed::Stopped(reason, fix.map(|fix| fix.at(name))))
+            }
+            silent @ Unprobed::Silent => Some(silent),
+        }
     }
 }
 

@@ -243,6 +243,14 @@ impl Pod {
         }
     }
 
+    /// Iterates over the containers with a readiness probe that asks a port of the pod's address, and these ports.
+    pub fn probed_ports(&self) -> impl Iterator<Item = (&str, u16)> {
+        self.spec.containers.iter().filter_map(|container| {
+            let probe = container.readiness_probe.as_ref()?;
+            Some((&*container.name, port(container, probe)?))
+        })
+    }
+
     fn condition(&self, kind: &str) -> Option<&Condition> {
         self.status
             .conditions

@@ -39,7 +39,10 @@ pub(crate) struct DoctorOfNodes {
     pub unknown: Vec<Unknown>,
     /// The command to run next: that of the worst node.
     #[serde(skip)]
-    next: Option<(Rank, String)>,
+    next: Option<String>,
+    /// Those of all nodes.
+    #[serde(skip)]
+    nexts: Vec<(Rank, String)>,
     #[serde(skip)]
     failing: Failures,
     #[serde(skip)]
@@ -50,7 +53,8 @@ pub(crate) struct DoctorOfNodes {
     missing: BTreeMap<Box<str>, (BTreeSet<&'static str>, Nodes)>,
 }
 
-/// How bad a node is: its worst severity, the number of Services that fail, and its name, of which the first counts.
+/// How bad a node is: its worst severity, the number of Services that fail, and its name, of which the first counts. Of several such
+/// nodes, the one with a finding of that severity that most others do not have knows more.
 type Rank = (Option<Severity>, usize, Reverse<Arc<str>>);
 
 /// A finding: severity, id and name of the check, message.
@@ -158,9 +162,7 @@ impl Together for DoctorOfNodes {
         };
         *state += 1;
         let rank = (worst, part.failing.len(), Reverse(Arc::clone(node)));
-        if self.next.as_ref().is_none_or(|(worst, _)| rank > *worst) {
-            self.next = Some((rank, part.next));
-        }
+        self.nexts.push((rank, part.next));
         self.failing.add(node, part.failing);
         for (service, reason) in part.doubts {
             let (services, nodes) = self.open.entry(reason).or_default();
@@ -212,6 +214,16 @@ impl Together for DoctorOfNodes {
             };
             (order(a), a.id, &a.message).cmp(&(order(b), b.id, &b.message))
         });
+        let worst = std::mem::take(&mut self.nexts).into_iter().max_by_key(
+            |((worst, failing, Reverse(node)), _)| {
+                let mut odd = self.findings.iter().filter(|finding| !finding.common);
+                let is_odd = odd.any(|finding| {
+                    Some(finding.severity) == *worst && finding.nodes.contains(node)
+                });
+                (*worst, *failing, is_odd, Reverse(Arc::clone(node)))
+            },
+        );
+        self.next = worst.map(|(_, next)| next);
         let missing = std::mem::take(&mut self.missing).into_iter();
         let unknown = missing.map(|(reason, (checks, nodes))| Unknown {
             reason,
@@ -236,8 +248,7 @@ impl Together for DoctorOfNodes {
 
     fn next(&self) -> Option<&str> {
         let has_any = !self.findings.is_empty() || !self.services.is_empty();
-        let (_, next) = self.next.as_ref().filter(|_| has_any)?;
-        Some(next)
+        self.next.as_deref().filter(|_| has_any)
     }
 
     fn page(&self, read: usize, page: &mut Page) {
@@ -342,5 +353,55 @@ fn unknown(unknown: &[Unknown], read: usize, page: &mut Page) {
     if unknown.len() > shown {
         let rest = number_of(unknown.len() - shown, "more reason");
         page.line(&format!("  and {rest} (-v shows all)"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of nodes with findings of the same severity, the one with the finding that others do not have is followed.
+    #[test]
+    fn the_next_command_is_that_of_the_node_that_knows_more() {
+        let part = |messages: &[&str], failing: usize, next: &str| Part {
+            failing: (0..failing)
+                .map(|at| Failing {
+                    service: format!("demo/{at}"),
+                    fate: kpx_judge::verdict::Fate::Lost,
+                    clients: Vec::new(),
+                })
+                .collect(),
+            doubts: Vec::new(),
+            lacks_data: false,
+            findings: messages
+                .iter()
+                .map(|message| {
+                    let key = (
+                        Severity::Warning,
+                        "AP01",
+                        "no-endpoints",
+                        Box::from(*message),
+                    );
+                    (key, Box::from("demo/web"))
+                })
+                .collect(),
+            unknown: Vec::new(),
+            next: next.to_owned(),
+        };
+        let next = |parts: [Part; 3]| {
+            let mut all = DoctorOfNodes::default();
+            for (name, part) in ["cp1", "w1", "w2"].into_iter().zip(parts) {
+                all.add(&Arc::from(name), part);
+            }
+            all.settle();
+            all.next().unwrap().to_owned()
+        };
+        let common = || part(&["empty"], 0, "common");
+        assert_eq!(next([common(), common(), common()]), "common");
+        let odd = part(&["empty", "its probe fails"], 0, "odd");
+        assert_eq!(next([common(), odd, common()]), "odd");
+        let failing = part(&["empty"], 1, "failing");
+        let odd = part(&["empty", "its probe fails"], 0, "odd");
+        assert_eq!(next([common(), odd, failing]), "failing");
     }
 }

@@ -360,9 +360,19 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
     let finding = Finding::new(Severity::Warning, service, message)
         .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
         .evidence(reasons.into_iter().map(|(_, why)| Proof::Note(why)));
+    // A Service with pods is less likely to be empty on purpose.
+    let mut slices = facts.node.slices().into_iter().flatten();
+    let has_pods = slices.any(|slice| {
+        let meta = &service.metadata;
+        slice.service() == Some((&meta.namespace, &meta.name)) && !slice.endpoints.is_empty()
+    });
+    let finding = if has_pods || look.is_some() {
+        finding.first()
+    } else {
+        finding
+    };
     match stale.or(look) {
-        // It is less likely to be empty on purpose.
-        Some(fix) => finding.fix(fix).first(),
+        Some(fix) => finding.fix(fix),
         None => finding,
     }
 }

@@ -214,6 +214,14 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("nsenter --net=/proc/{pid}/ns/net ip link set {link} arp on"),
         ),
         Obstacle::Link {
+            inside: Some((_, pid)),
+            state: LinkState::IgnoresArp(key),
+            ..
+        } => Fix::on_node(
+            "Let the link answer ARP, also in what sets the sysctl of the pod.",
+            format!("nsenter --net=/proc/{pid}/ns/net sysctl -w {key}=0"),
+        ),
+        Obstacle::Link {
             link,
             inside: Some((_, pid)),
             ..
@@ -223,7 +231,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         ),
         Obstacle::Link { link, state, .. } => match state {
             LinkState::Down => link_up(link),
-            LinkState::NoArp => Fix::on_node(ARP_ON, format!("ip link set {link} arp on")),
+            LinkState::NoArp | LinkState::IgnoresArp(_) => {
+                Fix::on_node(ARP_ON, format!("ip link set {link} arp on"))
+            }
             LinkState::NoCarrier => Fix::on_node(
                 "Bring the other end up: the cable or switch of a network card, the link inside the pod of a veth.",
                 format!("ip -d link show dev {link}"),
@@ -342,6 +352,11 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         } => Fix::on_node(
             "Let the route lead to the node of the pods, then repair what sets the routes to pods: the network plugin.",
             format!("ip route replace {} via {home}", route.destination),
+        ),
+        Obstacle::KeptByRoute { route, .. } if route.kind == "broadcast" => Fix::on_node(
+            "The kernel made the route with an address whose broadcast address is wrong: set that address again without it, also where it \
+             is configured.",
+            route.removal(),
         ),
         Obstacle::KeptByRoute { route, rule, .. }
         | Obstacle::ThirdNode { route, rule, .. }

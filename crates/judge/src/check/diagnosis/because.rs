@@ -24,6 +24,8 @@ pub enum Because {
     In(&'static str),
     /// kube-proxy exits because of the cause, so it does not run.
     Exit(&'static str),
+    /// The cause says that no Node has kube-proxy's name: it waits for that Node, and does not answer.
+    Waits(&'static str),
     /// The cause says that kube-proxy does not run, so it provides nothing.
     Absence(&'static str),
     /// The cause says that kube-proxy does not run, or that its syncs fail, so what it has written is outdated.
@@ -44,6 +46,7 @@ impl Because {
             | Self::Loss(id)
             | Self::In(id)
             | Self::Exit(id)
+            | Self::Waits(id)
             | Self::Absence(id)
             | Self::OutdatedBy(id) => std::slice::from_ref(id),
             Self::Outdated => &kube_proxy::OF_PROXY,
@@ -64,6 +67,10 @@ impl Because {
             Self::Loss(_) => finding.ties.is_loss,
             Self::In(_) => finding.ties.places.first() == Some(&cause.about),
             Self::Exit(_) => process(finding).is_some_and(ProcessState::is_exit),
+            Self::Waits(_) => {
+                process(finding) == Some(ProcessState::Silent)
+                    && matches!(cause.about, Subject::Node { name: Some(_) })
+            }
             Self::Absence(_) => {
                 let is_it = process(finding) == Some(ProcessState::Absent);
                 (is_it || finding.ties.is_loss) && process(cause).is_some_and(ProcessState::is_gone)
@@ -191,6 +198,16 @@ mod tests {
         assert!(!explains(because, &gone, &about(Subject::Kernel)));
         let again = [process(ProcessState::Restarts)];
         assert!(!explains(because, &again, &process(ProcessState::Absent)));
+        let waits = Because::Waits("");
+        let unknown = [about(Subject::Node {
+            name: Some("x".into()),
+        })];
+        assert!(explains(waits, &unknown, &process(ProcessState::Silent)));
+        assert!(!explains(
+            waits,
+            &[about(Subject::Proxy)],
+            &process(ProcessState::Silent)
+        ));
         let exit = Because::Exit("");
         assert!(explains(exit, &again, &process(ProcessState::Crashes)));
         assert!(!explains(exit, &again, &process(ProcessState::Unstarted)));

@@ -102,6 +102,7 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::Absence("KP21"),
             Because::OutdatedBy("KP21"),
+            Because::Waits("KP11"),
             Because::Absence("KP02"),
             Because::Exit("KM01"),
             Because::Exit("KM08"),

@@ -52,6 +52,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Because::Loss("KM01"),
         Because::Loss("KM08"),
         Because::Loss("KM10"),
+        Because::Exit("KP22"),
     ],
     run: log,
 }];

@@ -279,6 +279,11 @@ const FIXES: &[(&str, &str)] = &[
     ),
 ];
 
+/// The fix of a certificate whose end has passed.
+const EXPIRED: &str = "Renew the certificate, which has expired; the message has its end. On a control plane of kubeadm, `kubeadm certs \
+                       check-expiration` lists the ends and `kubeadm certs renew all` renews the certificates; restart the API servers \
+                       then. If that end is not past, the clock of this node is wrong: `timedatectl` shows it.";
+
 /// Returns whether `error` comes from a module that cannot be loaded, since those of the running kernel are gone.
 pub(super) fn lacks_modules(facts: &Facts<'_>, error: &str) -> bool {
     let error = error.to_lowercase();
@@ -298,6 +303,9 @@ pub(super) fn fix(kind: Kind, error: &str) -> &'static str {
         return NAME;
     }
     let error = error.to_lowercase();
+    if error.contains("x509: certificate has expired") && error.contains(" is after ") {
+        return EXPIRED;
+    }
     let known = FIXES.iter().find(|(words, _)| error.contains(words));
     known.map_or(GENERIC, |(_, fix)| fix)
 }

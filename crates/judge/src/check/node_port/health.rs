@@ -52,6 +52,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Because::Loss("KM01"),
         Because::Services("KP11"),
         Because::Node("AP13"),
+        Because::Absence("KP21"),
         Because::Absence("KP02"),
         Because::Absence("KP05"),
     ],

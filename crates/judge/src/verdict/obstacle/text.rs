@@ -146,6 +146,11 @@ impl fmt::Display for Obstacle {
                  this node, out by {link}",
                 rule.priority
             ),
+            Self::KeptByRoute { route, .. } if route.kind == "broadcast" => write!(
+                f,
+                "the node takes {} for a broadcast address, to which no connection leads: table {} has the route {route}",
+                route.destination.addr, route.table
+            ),
             Self::KeptByRoute { route, .. } => write!(
                 f,
                 "the packets end at the node itself, which does not have their destination: table {} has the route {route}, which is for \

@@ -1,19 +1,20 @@
 //! Services without usable endpoints.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::check::{Fix, Writer};
-use crate::verdict::{self, Cell, Fault, Target};
+use crate::verdict::{self, Cell, Fate, Fault, Target};
 use crate::why::blame::Blame;
 use crate::why::endpoints::{
-    Compared, Lack, Objects, Waits, lack, last_change, slices_of, unready, usable,
+    Compared, Lack, Objects, Unprobed, Waits, lack, last_change, slices_of, unready, usable,
 };
 use crate::why::look::Look;
-use crate::why::{Cause, Idle};
+use crate::why::{Cause, Degree, Idle, Path};
 use kpx_node::cluster::{Pod, Service};
 use kpx_node::desired::Detector;
 use kpx_node::evidence::Item;
-use kpx_node::net::Family;
+use kpx_node::net::{Family, Proto};
 use kpx_node::owner::{Endpoint, EndpointState, Port};
 
 impl Look<'_> {
@@ -83,16 +84,75 @@ impl Look<'_> {
         };
         let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
         let pod = pods.iter().find(is_it);
-        let listens = |address, port| self.judge.listens_inside(address, port);
+        let probes = |pod: &Pod, address, port| self.unprobed(pod, address, port);
         let nodes = self.node.nodes().map_or(&[][..], Vec::as_slice);
-        pod.and_then(|pod| Waits::of(pod, pods, nodes, &listens))
+        pod.and_then(|pod| Waits::of(pod, pods, nodes, &probes))
             .unwrap_or(Waits {
                 pod: name,
                 reason: "not ready".to_owned(),
                 offline: None,
                 crashed: None,
                 stale: false,
+                fix: None,
             })
+    }
+
+    /// Returns why nothing answers the readiness probe of `pod` at `address` and `port`.
+    pub(in crate::why) fn unprobed(
+        &self,
+        pod: &Pod,
+        address: IpAddr,
+        port: u16,
+    ) -> Option<Unprobed> {
+        let node = pod.spec.node_name.as_deref()?;
+        if self.name.as_deref() != Some(node) {
+            return self.there.as_ref()?.unprobed(node, pod, address, port);
+        }
+        if self.judge.listens_inside(address, port) == Some(false) {
+            return Some(Unprobed::Silent);
+        }
+        let at = SocketAddr::new(address, port);
+        let subject = at.to_string();
+        let mut answer = self.empty();
+        let blames = self.plain(at, Proto::Tcp, Some("host"), &subject, &mut answer);
+        self.add_causes(blames.ok()?, &subject, None, &mut answer);
+        // A probe that fails at times makes the pod ready and not ready in turn.
+        let is_lost = |path: &Path| matches!(path.fate, Fate::Lost | Fate::Refused | Fate::Partly);
+        if answer.paths.is_empty() || !answer.paths.iter().all(is_lost) {
+            return None;
+        }
+        answer.settle_as(&subject);
+        let mut causes = answer.causes.into_iter();
+        let cause = causes.find(|cause| cause.degree == Degree::Breaks)?;
+        Some(Unprobed::Stopped(cause.reason, cause.fix))
+    }
+
+    /// Returns the ready pods of this node among the endpoints of `ports` whose readiness probes cannot always succeed.
+    pub(in crate::why) fn unsteady(&self, ports: &[Port]) -> BTreeSet<String> {
+        let endpoints = ports.iter().flat_map(|port| &port.endpoints);
+        let names: BTreeSet<&str> = endpoints
+            .filter(|endpoint| endpoint.local == Some(true))
+            .filter_map(|endpoint| endpoint.pod.as_deref())
+            .collect();
+        let pods = self.node.pods().into_iter().flatten();
+        let ours = pods.filter(|pod| {
+            let meta = &pod.metadata;
+            pod.is_ready() && names.contains(&*format!("{}/{}", meta.namespace, meta.name))
+        });
+        let note = |pod: &Pod| {
+            let address = pod.status.pod_ip.as_deref()?.parse().ok()?;
+            pod.probed_ports().find_map(|(container, port)| {
+                let Unprobed::Stopped(reason, _) = self.unprobed(pod, address, port)? else {
+                    return None;
+                };
+                let (namespace, name) = (&pod.metadata.namespace, &pod.metadata.name);
+                Some(format!(
+                    "pod {namespace}/{name} is ready, but not for long: the readiness probe of container {container} asks port {port}, and \
+                     {reason}"
+                ))
+            })
+        };
+        ours.filter_map(note).collect()
     }
 
     /// Returns that kube-proxy takes the pod that `cell` asks for a machine outside, because of `detector`.
@@ -134,12 +194,32 @@ impl Look<'_> {
         let mut ports = service.spec.ports.iter();
         let of_service = ports.find(|service_port| service_port.name == *port.name.port);
         let target = of_service.and_then(|object| object.target_port.as_ref());
+        let own = self.node.pods().ok().map(Vec::as_slice);
+        let (others, all_read) = self.there.as_ref().map_or((Vec::new(), false), |there| {
+            (there.pods(), own.is_some() && there.has_all(self.node))
+        });
+        let joined: Vec<Pod>;
+        let pods = if others.is_empty() {
+            own
+        } else {
+            let is_own = |pod: &Pod| {
+                let mut own = own.into_iter().flatten();
+                own.any(|known| {
+                    let (known, pod) = (&known.metadata, &pod.metadata);
+                    (&known.namespace, &known.name) == (&pod.namespace, &pod.name)
+                })
+            };
+            let others = others.into_iter().filter(|pod| !is_own(pod)).cloned();
+            joined = own.into_iter().flatten().cloned().chain(others).collect();
+            Some(&*joined)
+        };
         let objects = Objects {
             services: self.services,
             slices: self.slices,
-            pods: self.node.pods().ok().map(Vec::as_slice),
+            pods,
+            all_read,
             nodes: self.node.nodes().map_or(&[][..], Vec::as_slice),
-            listens: &|address, port| self.judge.listens_inside(address, port),
+            probes: &|pod, address, port| self.unprobed(pod, address, port),
         };
         let (lack, since) = lack(service, &port.name.port, target, family, objects);
         let in_part = self.node.evidence().part(Item::Services).is_some();
