@@ -76,6 +76,7 @@ impl Cause {
                 Lack::StatesUnread { .. } => "no ready endpoint",
                 Lack::NoSelector { .. } => "no selector and no EndpointSlice",
                 Lack::NotReady { .. } => "no endpoint is ready",
+                Lack::Outdated { .. } => "the EndpointSlice is behind",
                 Lack::Terminating { .. } => "all endpoints are terminating",
                 Lack::PortName { .. } => "no endpoint has a port of this name",
                 Lack::TargetPort { .. } => "no container has the targetPort",

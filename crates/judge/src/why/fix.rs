@@ -385,6 +385,10 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
              that --controllers does not exclude endpointslice.",
             "kubectl -n kube-system get lease kube-controller-manager -o yaml".to_owned(),
         ),
+        Lack::Outdated { slices, writer, .. } => {
+            let slice = slices.first().map_or("", String::as_str);
+            return writer.fix(namespace, slice, name);
+        }
         Lack::NotStarted { pods: all } => return start_fix(all, namespace),
         Lack::NotReady { silent, .. } if !silent.is_empty() => return silent_fix(silent),
         Lack::NotReady { pods: all, .. } if !all.is_empty() => return start_fix(all, namespace),

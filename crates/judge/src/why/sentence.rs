@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::cause::{At, Cause, Failed, Idle, PROXY_NAME, is_address, is_before_nat};
 use super::endpoints::{ButFor, Compared, Lack, Waits};
-use crate::check::{Writer, no_report};
+use crate::check::no_report;
 use crate::trace::mismatch::listed;
 use crate::verdict::{Client, Which, client_names};
 use kpx_node::net::Family;
@@ -426,14 +426,7 @@ impl Cause {
                 slice,
                 writer,
             } => {
-                let stale = match writer {
-                    Writer::Controller => "the EndpointSlice controller has not updated it",
-                    Writer::Former => {
-                        "it is left from the time when the Service had a selector, and nothing updates it"
-                    }
-                    Writer::Mirror => "it mirrors the Service's Endpoints object",
-                    Writer::Other => "the EndpointSlice controller did not write it",
-                };
+                let stale = writer.behind();
                 let list = match slice.as_str() {
                     "" => "an EndpointSlice of the Service".to_owned(),
                     name => format!("EndpointSlice {name}"),
@@ -737,6 +730,20 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
                 [] => String::new(),
                 pods => format!("; {}", waits(pods)),
             }
+        ),
+        Lack::Outdated {
+            pods,
+            slices,
+            writer,
+        } => format!(
+            "{subject} has no ready {of_family}endpoint{since}: its EndpointSlice{} says that {} not ready, although the kubelet reports \
+             Ready: {}",
+            in_brackets(slices),
+            match pods.as_slice() {
+                [pod] => format!("pod {pod} is"),
+                pods => format!("pods {} are", listed(pods)),
+            },
+            writer.behind()
         ),
         Lack::Terminating { endpoints } => format!(
             "{subject} has no {of_family}endpoint{since}: all of {} are terminating",

@@ -15,7 +15,7 @@ use crate::check::{
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{
     Endpoint, EndpointSlice, Matching, Metadata, Pod, Service, ServicePort, Unready, makes_none,
-    silent_nodes,
+    outdated, silent_nodes,
 };
 use kpx_node::desired::matching;
 use kpx_node::evidence::{Gap, Item};
@@ -207,7 +207,13 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         }
         let seen = format!("none of {} endpoints is ready", all.len());
         let pods = findings.read(facts.node.pods());
-        let silent = silent_nodes(&all, facts.node.nodes().map_or(&[][..], Vec::as_slice));
+        let nodes = facts.node.nodes().map_or(&[][..], Vec::as_slice);
+        let silent = silent_nodes(&all, nodes);
+        let behind = outdated(&all, pods.map_or(&[][..], Vec::as_slice), nodes);
+        if let Some(slice) = ours.first().filter(|_| !behind.is_empty()) {
+            findings.push(outdated_slice(service, slice, &behind));
+            continue;
+        }
         let mut finding = unready(facts, service, &seen, pods);
         if !silent.is_empty() {
             let message = format!("the Service has no ready endpoint: {}", no_report(&silent));
@@ -218,6 +224,26 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         findings.push(finding);
     }
     findings.verdict()
+}
+
+/// Returns the finding of `service`, whose `slice` lists the ready pods `behind` as not ready.
+fn outdated_slice(service: &Service, slice: &EndpointSlice, behind: &[String]) -> Finding {
+    let (first, others) = (&behind[0], behind.len() - 1);
+    let more = match others {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    let writer = Writer::of(slice, Some(service));
+    let message = format!(
+        "the Service has no ready endpoint: pod {first}{more} is Ready, but its EndpointSlice says otherwise: {}",
+        writer.behind()
+    );
+    let Metadata {
+        namespace, name, ..
+    } = &service.metadata;
+    Finding::new(Severity::Error, service, message)
+        .evidence([Proof::object("EndpointSlice", &slice.metadata.name)])
+        .fix(writer.fix(namespace, &slice.metadata.name, name))
 }
 
 /// Returns the finding of `service`, which has ready endpoints, if it has none of one of its families.

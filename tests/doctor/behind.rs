@@ -1,0 +1,102 @@
+//! Objects of the cluster that are behind, or that others than kube-proxy maintain: EndpointSlices, Nodes, names.
+
+use serde_json::json;
+
+use super::ends::{HEALTHY, PODS, findings, json, says};
+use super::incidents::{copy, write};
+
+const OBJECTS: &str = "cluster/pods.json";
+const SERVICES: &str = "cluster/services.json";
+const SLICES: &str = "cluster/endpointslices.json";
+
+/// Changes the pod that is the endpoint on the node that is asked.
+fn edge(dir: &tempfile::TempDir, change: impl FnOnce(&mut serde_json::Value)) {
+    let is_it = |pod: &&mut serde_json::Value| pod["metadata"]["name"] == "edge-z8g9h";
+    write(
+        dir,
+        OBJECTS,
+        json(|pods| {
+            let mut all = pods["items"].as_array_mut().unwrap().iter_mut();
+            change(all.find(is_it).unwrap());
+        }),
+    );
+}
+
+/// A node whose pods' own networks were not read, on which another pod took the place of the endpoint.
+fn replaced() -> tempfile::TempDir {
+    let dir = copy(HEALTHY);
+    std::fs::remove_file(dir.path().join(PODS)).unwrap();
+    edge(&dir, |pod| {
+        pod["metadata"]["name"] = "edge-new".into();
+        pod["status"]["podIP"] = "10.244.1.9".into();
+        pod["status"]["podIPs"] = json!([{"ip": "10.244.1.9"}]);
+    });
+    dir
+}
+
+#[tokio::test]
+async fn slices_that_list_none_of_the_ready_pods_are_behind() {
+    let dir = replaced();
+    let words = [
+        "no pod on w1 has the address of endpoint 10.244.1.4:8080",
+        "the EndpointSlice controller has not updated it",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+    // The pods of a bundle may be some of them.
+    write(&dir, OBJECTS, |text| {
+        text.replace("\"app\": \"edge\"", "\"app\": \"other\"")
+            .replace("\"app\":\"edge\"", "\"app\":\"other\"")
+    });
+    let words = ["whether a pod still has endpoint 10.244.1.4:8080 is unknown"];
+    says(&dir, "demo/edge:http", "unknown", &words).await;
+}
+
+#[tokio::test]
+async fn slices_of_a_former_selector_list_pods_that_are_gone() {
+    let dir = replaced();
+    service(&dir, "edge", |service| {
+        service["spec"].as_object_mut().unwrap().remove("selector");
+    });
+    let words = [
+        "left from the time when the Service had a selector",
+        "delete endpointslice edge-s9dl6",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn a_ready_pod_that_its_slice_lists_as_not_ready_is_no_lack_of_pods() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        SLICES,
+        json(|slices| {
+            for slice in slices["items"].as_array_mut().unwrap() {
+                if slice["metadata"]["labels"]["kubernetes.io/service-name"] == "edge" {
+                    for endpoint in slice["endpoints"].as_array_mut().unwrap() {
+                        endpoint["conditions"] =
+                            json!({"ready": false, "serving": false, "terminating": false});
+                    }
+                }
+            }
+        }),
+    );
+    let found = findings(&dir).await;
+    let is_it = |(id, severity, message): &(String, String, String)| {
+        let words = "pod demo/edge-z8g9h is Ready, but its EndpointSlice says otherwise";
+        id == "AP01" && severity == "error" && message.contains(words)
+    };
+    assert!(found.iter().any(is_it), "{found:?}");
+}
+
+/// Changes the Service called `name`.
+fn service(dir: &tempfile::TempDir, name: &str, change: impl FnOnce(&mut serde_json::Value)) {
+    write(
+        dir,
+        SERVICES,
+        json(|services| {
+            let mut all = services["items"].as_array_mut().unwrap().iter_mut();
+            change(all.find(|item| item["metadata"]["name"] == *name).unwrap());
+        }),
+    );
+}
