@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::ends::{HEALTHY, PODS, findings, json, says};
+use super::carriers::tunnelled;
+use super::ends::{HEALTHY, NODES, PODS, ROUTES, findings, json, says};
 use super::incidents::{copy, write};
 
 const OBJECTS: &str = "cluster/pods.json";
@@ -99,4 +100,49 @@ fn service(dir: &tempfile::TempDir, name: &str, change: impl FnOnce(&mut serde_j
             change(all.find(|item| item["metadata"]["name"] == *name).unwrap());
         }),
     );
+}
+
+/// Says of `node` that the provider made no route to its pods.
+fn without_route(dir: &tempfile::TempDir, node: &str) {
+    let condition = json!({"type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated",
+        "message": "RouteController failed to create a route"});
+    write(
+        dir,
+        NODES,
+        json(|nodes| {
+            let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
+            let node = all.find(|item| item["metadata"]["name"] == *node).unwrap();
+            match node["status"]["conditions"].as_array_mut() {
+                Some(conditions) => conditions.push(condition),
+                None => node["status"]["conditions"] = json!([condition]),
+            }
+        }),
+    );
+}
+
+#[tokio::test]
+async fn a_provider_without_a_route_to_the_pods_of_a_node_loses_what_no_tunnel_carries() {
+    for (node, word) in [
+        ("w2", "packets to the pods of node w2"),
+        ("w1", "replies to the pods of node w1"),
+    ] {
+        let dir = copy(HEALTHY);
+        write(
+            &dir,
+            ROUTES,
+            json(|routes| {
+                let to_pods = ["10.244.0.0/24", "10.244.2.0/24"];
+                let all = routes.as_array_mut().unwrap();
+                all.retain(|route| !to_pods.contains(&route["dst"].as_str().unwrap()));
+            }),
+        );
+        without_route(&dir, node);
+        let words = [word, "NoRouteCreated", "FailedToCreateRoute"];
+        says(&dir, "demo/edge:http", "partly", &words).await;
+    }
+    // Routes by the Nodes' own addresses, and tunnels, need none of the provider.
+    for dir in [copy(HEALTHY), tunnelled()] {
+        without_route(&dir, "w2");
+        says(&dir, "demo/edge:http", "works", &[]).await;
+    }
 }

@@ -57,6 +57,7 @@ impl Judge<'_> {
                         .or_else(|| self.service_as_endpoint(question, outcome, endpoint))
                         .or_else(|| self.external(port, endpoint, outcome))
                         .or_else(|| self.deaf_here(question, outcome))
+                        .or_else(|| self.without_cloud_route(endpoint, outcome))
                         .or_else(|| self.stray(endpoint, outcome))
                         .or_else(|| self.undeclared(port, endpoint))
                         .or_else(|| self.unready(endpoint))

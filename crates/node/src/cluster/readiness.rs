@@ -96,6 +96,16 @@ impl Display for Unready {
 pub const NOT_PULLED: &[&str] = &["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"];
 
 impl Node {
+    /// Returns whether the provider's route controller says that it made no route to the pods of this Node.
+    pub fn lacks_route(&self) -> bool {
+        let mut conditions = self.status.conditions.iter();
+        conditions.any(|condition| {
+            condition.kind == "NetworkUnavailable"
+                && condition.status == "True"
+                && condition.reason == "NoRouteCreated"
+        })
+    }
+
     /// Returns since when its kubelet no longer reports, RFC 3339, empty if that is not known; `None` if it does.
     pub fn silent_since(&self) -> Option<&str> {
         let mut conditions = self.status.conditions.iter();
