@@ -5,6 +5,7 @@ use serde_json::json;
 use super::carriers::tunnelled;
 use super::ends::{HEALTHY, NODES, PODS, ROUTES, findings, json, says};
 use super::incidents::{copy, write};
+use super::links::{add_policy_rules, add_routes};
 
 const OBJECTS: &str = "cluster/pods.json";
 const SERVICES: &str = "cluster/services.json";
@@ -144,5 +145,62 @@ async fn a_provider_without_a_route_to_the_pods_of_a_node_loses_what_no_tunnel_c
     for dir in [copy(HEALTHY), tunnelled()] {
         without_route(&dir, "w2");
         says(&dir, "demo/edge:http", "works", &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn packets_to_a_pod_with_its_own_network_card_of_aws_come_back_from_the_network() {
+    let dir = copy(HEALTHY);
+    let led = json!({"dst": "10.244.1.4", "gateway": "10.210.0.2", "dev": "eth0", "flags": []});
+    add_routes(&dir, &[led]);
+    says(&dir, "demo/edge:http", "partly", &["10.244.1.4"]).await;
+    let home = json!({"dst": "10.244.1.4", "dev": "cni0", "table": "101", "flags": []});
+    add_routes(&dir, &[home]);
+    let rules = ["vlan.eth.1", "cni0"]
+        .map(|link| json!({"priority": 10, "src": "all", "iif": link, "table": "101"}));
+    add_policy_rules(&dir, &rules);
+    says(&dir, "demo/edge:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn the_kernel_drops_what_a_pod_with_its_own_network_card_of_aws_answers_to_probes() {
+    for (value, is_named) in [("1", true), ("0", false)] {
+        let dir = copy(HEALTHY);
+        edge(&dir, |pod| {
+            pod["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 8080}});
+            let name = pod["spec"]["containers"][0]["name"].clone();
+            pod["status"]["containerStatuses"] = json!([{"name": name, "ready": false, "restartCount": 0,
+                "state": {"running": {"startedAt": "2026-11-20T12:40:00Z"}}}]);
+            pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "False"}]);
+        });
+        write(
+            &dir,
+            SLICES,
+            json(|slices| {
+                for slice in slices["items"].as_array_mut().unwrap() {
+                    if slice["metadata"]["labels"]["kubernetes.io/service-name"] == "edge" {
+                        slice["endpoints"]
+                            .as_array_mut()
+                            .unwrap()
+                            .retain_mut(|endpoint| {
+                                endpoint["conditions"] = json!({"ready": false});
+                                endpoint["nodeName"] == "w1"
+                            });
+                    }
+                }
+            }),
+        );
+        let home = json!({"dst": "10.244.1.4", "dev": "cni0", "table": "101", "flags": []});
+        add_routes(&dir, &[home]);
+        let rule = json!({"priority": 10, "src": "all", "iif": "vlan.eth.1", "table": "101"});
+        add_policy_rules(&dir, &[rule]);
+        write(&dir, "node/sysctl.txt", |text| {
+            format!("{text}net.ipv4.tcp_early_demux = {value}\n")
+        });
+        let found = findings(&dir).await;
+        let is_it = |(id, _, message): &(String, String, String)| {
+            id == "AP01" && message.contains("while net.ipv4.tcp_early_demux is 1")
+        };
+        assert_eq!(found.iter().any(is_it), is_named, "{found:?}");
     }
 }

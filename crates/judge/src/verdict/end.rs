@@ -465,7 +465,7 @@ impl Judge<'_> {
             }
         };
         // The network of AWS sends it back.
-        if is_aws_branch(device) {
+        if is_aws_branch(device) || self.node.has_branch_card(pod) {
             return None;
         }
         if outcome.gateway.is_some() && self.is_kept_apart(outcome.sent_from) {

@@ -166,16 +166,20 @@ pub struct Waits {
     /// Whether its containers are ready.
     #[serde(skip)]
     pub stale: bool,
+    /// Whether the kubelet does not get what it answers.
+    #[serde(skip)]
+    pub unheard: bool,
 }
 
 impl Waits {
     /// Returns why `pod`, one of `pods`, takes no connections; `None` if it does. `listens` tells whether a program in the network of the pod
-    /// with an address listens on a port.
+    /// with an address listens on a port, `loses` why the kubelet does not get what a pod answers.
     pub(super) fn of(
         pod: &Pod,
         pods: &[Pod],
         nodes: &[Node],
         listens: &dyn Fn(IpAddr, u16) -> Option<bool>,
+        loses: &dyn Fn(IpAddr) -> Option<String>,
     ) -> Option<Self> {
         let why = pod.unready()?;
         let holder = pod.port_holder_note(pods);
@@ -194,6 +198,11 @@ impl Waits {
             } => address.and_then(|address| listens(address, port)) == Some(false),
             _ => false,
         };
+        let is_probed = matches!(why, Unready::Probe { .. });
+        let unheard = address.filter(|_| is_probed).and_then(loses);
+        let lost = unheard
+            .as_ref()
+            .map_or_else(String::new, |why| format!(": {why}"));
         let silent = if silent {
             ", and nothing in the pod listens there"
         } else {
@@ -201,7 +210,8 @@ impl Waits {
         };
         Some(Self {
             pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
-            reason: format!("{why}{silent}{network}{holder}"),
+            reason: format!("{why}{silent}{lost}{network}{holder}"),
+            unheard: unheard.is_some(),
             offline: unnetworked.map(|(node, _)| node.to_owned()),
             stale: why == Unready::Stale,
             crashed: match why {
@@ -302,6 +312,8 @@ pub(super) struct Objects<'s> {
     pub(super) nodes: &'s [Node],
     /// Whether a program in the network of the pod with an address listens on a port; `None` if unknown.
     pub(super) listens: &'s dyn Fn(IpAddr, u16) -> Option<bool>,
+    /// Why the kubelet does not get what the pod with an address answers; `None` if it does.
+    pub(super) loses: &'s dyn Fn(IpAddr) -> Option<String>,
 }
 
 /// An endpoint of a Service port.
@@ -470,7 +482,7 @@ pub(super) fn lack(
         let shown = all.iter().filter_map(|endpoint| pod_of(endpoint, pods));
         let pods = shown
             .filter(|pod| !(is_on_silent(pod) && pod.unready() == Some(Unready::Stale)))
-            .filter_map(|pod| Waits::of(pod, pods, objects.nodes, objects.listens))
+            .filter_map(|pod| Waits::of(pod, pods, objects.nodes, objects.listens, objects.loses))
             .collect();
         Lack::NotReady {
             endpoints,
@@ -524,7 +536,9 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
     let all = objects.pods.unwrap_or_default();
     let selected = all.iter().filter(|pod| service.selects(pod));
     let pods: Vec<Waits> = selected
-        .filter_map(|selected| Waits::of(selected, all, objects.nodes, objects.listens))
+        .filter_map(|selected| {
+            Waits::of(selected, all, objects.nodes, objects.listens, objects.loses)
+        })
         .collect();
     if !pods.is_empty() {
         return Lack::NotStarted { pods };
@@ -670,6 +684,7 @@ mod tests {
             pods: Some(&[]),
             nodes: &[],
             listens: &|_, _| None,
+            loses: &|_| None,
         }
     }
 

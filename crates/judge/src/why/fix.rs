@@ -4,8 +4,9 @@ use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME, is_address};
 use super::endpoints::{ButFor, Lack, Waits};
 use crate::check::{
-    Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
-    route_fix, rule_fix, silent_fix, stale_fix, unnetworked_fix, way_there_fix,
+    Advice, Fix, ServiceRef, Writer, early_demux_fix, get_slices, hairpin_fix, home_fix,
+    no_route_fix, obstacle_fix, route_fix, rule_fix, silent_fix, stale_fix, unnetworked_fix,
+    way_there_fix,
 };
 use crate::verdict::{Client, TARGET_TYPE};
 use kpx_node::net::Proto;
@@ -521,6 +522,9 @@ fn start_fix(pods: &[Waits], namespace: &str) -> Fix {
     }
     if let Some(stale) = pods.iter().find(|pod| pod.stale) {
         return stale_fix(&stale.pod);
+    }
+    if pods.iter().any(|pod| pod.unheard) {
+        return early_demux_fix();
     }
     match (crashed, pods.first()) {
         (Some((of, container)), _) => Fix::kubectl(

@@ -10,7 +10,7 @@ use crate::check::core::{
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
-    Writer, no_report, silent_fix, stale_fix, unnetworked_fix,
+    Writer, early_demux_fix, no_report, silent_fix, stale_fix, unnetworked_fix,
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{
@@ -52,6 +52,9 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Pods,
             Item::Nodes,
             Item::Addresses,
+            Item::Sysctl,
+            Item::Rules,
+            Item::Routes,
         ]],
         caused_by: &[],
         run: no_endpoints,
@@ -368,6 +371,12 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
         .find(|pod| pod.unready() == Some(Unready::Stale));
     let stale =
         stale.map(|pod| stale_fix(&format!("{}/{}", pod.metadata.namespace, pod.metadata.name)));
+    let loses = |pod: &&&Pod| {
+        let is_probed = matches!(pod.unready(), Some(Unready::Probe { .. }));
+        let address = pod.addresses().next().filter(|_| is_probed);
+        address.and_then(|address| facts.node.loses_answers(address))
+    };
+    let unheard = selected.iter().find_map(|pod| loses(&pod));
     let reasons = selected.into_iter().filter_map(|pod| {
         let meta = &pod.metadata;
         let why = pod.unready()?;
@@ -377,7 +386,12 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
     let reasons: Vec<(&Metadata, String)> = reasons.collect();
     let base = "the Service has no ready endpoint";
     let message = match reasons.first() {
-        Some((_, why)) => format!("{base}: {why}"),
+        Some((_, why)) => {
+            let lost = unheard
+                .as_ref()
+                .map_or_else(String::new, |why| format!("; {why}"));
+            format!("{base}: {why}{lost}")
+        }
         None => base.to_owned(),
     };
     let look = reasons
@@ -386,7 +400,7 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
     let finding = Finding::new(Severity::Warning, service, message)
         .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
         .evidence(reasons.into_iter().map(|(_, why)| Proof::Note(why)));
-    match stale.or(look) {
+    match stale.or(unheard.map(|_| early_demux_fix())).or(look) {
         // It is less likely to be empty on purpose.
         Some(fix) => finding.fix(fix).first(),
         None => finding,

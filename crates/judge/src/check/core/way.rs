@@ -106,6 +106,16 @@ pub fn stale_fix(pod: &str) -> Fix {
     )
 }
 
+/// Returns the fix of probes whose answers the kernel drops, as the pods have network cards of their own on AWS.
+pub fn early_demux_fix() -> Fix {
+    Fix::kubectl(
+        "Let the AWS VPC CNI set net.ipv4.tcp_early_demux to 0 when it starts on a node, or POD_SECURITY_GROUP_ENFORCING_MODE to standard, with \
+         which probes do not pass the card.",
+        "kubectl -n kube-system patch daemonset aws-node -p '{\"spec\":{\"template\":{\"spec\":{\"initContainers\":[{\"name\":\
+         \"aws-vpc-cni-init\",\"env\":[{\"name\":\"DISABLE_TCP_EARLY_DEMUX\",\"value\":\"true\"}]}]}}}}'",
+    )
+}
+
 /// Returns the fix of clients on the node for which no route leads to the Service address `to`.
 pub fn no_route_fix(to: IpAddr) -> Fix {
     Fix::on_node(

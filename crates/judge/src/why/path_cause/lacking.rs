@@ -84,14 +84,16 @@ impl Look<'_> {
         let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
         let pod = pods.iter().find(is_it);
         let listens = |address, port| self.judge.listens_inside(address, port);
+        let loses = |address| self.node.loses_answers(address);
         let nodes = self.node.nodes().map_or(&[][..], Vec::as_slice);
-        pod.and_then(|pod| Waits::of(pod, pods, nodes, &listens))
+        pod.and_then(|pod| Waits::of(pod, pods, nodes, &listens, &loses))
             .unwrap_or(Waits {
                 pod: name,
                 reason: "not ready".to_owned(),
                 offline: None,
                 crashed: None,
                 stale: false,
+                unheard: false,
             })
     }
 
@@ -140,6 +142,7 @@ impl Look<'_> {
             pods: self.node.pods().ok().map(Vec::as_slice),
             nodes: self.node.nodes().map_or(&[][..], Vec::as_slice),
             listens: &|address, port| self.judge.listens_inside(address, port),
+            loses: &|address| self.node.loses_answers(address),
         };
         let (lack, since) = lack(service, &port.name.port, target, family, objects);
         let in_part = self.node.evidence().part(Item::Services).is_some();
