@@ -6,6 +6,7 @@ use super::carriers::tunnelled;
 use super::ends::{HEALTHY, NODES, PODS, ROUTES, findings, json, says};
 use super::incidents::{copy, write};
 use super::links::{add_policy_rules, add_routes};
+use super::meant::add_rule;
 
 const OBJECTS: &str = "cluster/pods.json";
 const SERVICES: &str = "cluster/services.json";
@@ -160,6 +161,43 @@ async fn packets_to_a_pod_with_its_own_network_card_of_aws_come_back_from_the_ne
         .map(|link| json!({"priority": 10, "src": "all", "iif": link, "table": "101"}));
     add_policy_rules(&dir, &rules);
     says(&dir, "demo/edge:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn rules_of_nm_cloud_setup_are_its_own_to_change() {
+    let dir = copy(HEALTHY);
+    let rule = json!({"priority": 30400, "src": "10.244.1.4", "table": "30400"});
+    add_policy_rules(&dir, &[rule]);
+    let led = json!({"dst": "default", "gateway": "10.210.0.2", "dev": "eth0", "table": "30400", "flags": []});
+    add_routes(&dir, &[led]);
+    let words = ["30400", "systemctl disable --now nm-cloud-setup.service"];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn a_firewall_opens_the_port_of_a_tunnel_in_its_own_way() {
+    for (chain, words) in [
+        ("nixos-fw", "allowedUDPPorts = [ 8472 ]"),
+        ("ufw-user-input", "ufw allow 8472/udp"),
+        ("IN_public", "firewall-cmd --permanent --add-port=8472/udp"),
+    ] {
+        let dir = tunnelled();
+        for rule in [
+            "-j DROP",
+            "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+            "-i lo -j ACCEPT",
+            "-i cni0 -j ACCEPT",
+            "-p tcp -j ACCEPT",
+        ] {
+            add_rule(&dir, "filter", &format!("-A {chain} {rule}"));
+        }
+        add_rule(&dir, "filter", &format!("-A INPUT -j {chain}"));
+        write(&dir, "node/iptables-save.txt", |text| {
+            let head = format!("*filter\n:{chain} - [0:0]\n");
+            text.replacen("*filter\n", &head, 1)
+        });
+        says(&dir, "demo/edge:http", "partly", &[words]).await;
+    }
 }
 
 #[tokio::test]

@@ -352,6 +352,18 @@ pub(super) fn diversion_fix(removal: String, daemon: Option<&str>) -> Fix {
 
 /// Returns the fix of a routing policy rule that diverts packets to pods of the node, with the rule that leads them past it.
 pub fn bypass_fix(bypass: &PolicyRule) -> Fix {
+    // The priorities of its rules, and the numbers of its tables.
+    let of_cloud_setup = [30200..30300, 30400..30500];
+    if of_cloud_setup
+        .iter()
+        .any(|all| all.contains(&(bypass.priority + 1)))
+    {
+        return Fix::on_node(
+            "Rules with this priority are those of nm-cloud-setup (NetworkManager), whose tables lack the routes to pods: disable it, and \
+             restart the node, or delete its rules and tables.",
+            "systemctl disable --now nm-cloud-setup.service nm-cloud-setup.timer",
+        );
+    }
     Fix::on_node(
         "Let packets to pods look up table main before the rule that leads them elsewhere. Repeat it at boot, or set it in \
          the configuration of the program that made that rule.",
