@@ -104,6 +104,13 @@ fn service(dir: &tempfile::TempDir, name: &str, change: impl FnOnce(&mut serde_j
     );
 }
 
+/// Adds an entry to the kernel's log, and one of the same time after it.
+fn log(dir: &tempfile::TempDir, line: &str) {
+    write(dir, "node/dmesg.txt", |text| {
+        format!("{text}[ 1400.000001] {line}\n[ 1401.000001] random: crng reseeded\n")
+    });
+}
+
 /// Says of `node` that the provider made no route to its pods.
 fn without_route(dir: &tempfile::TempDir, node: &str) {
     let condition = json!({"type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated",
@@ -198,6 +205,44 @@ async fn a_firewall_opens_the_port_of_a_tunnel_in_its_own_way() {
         });
         says(&dir, "demo/edge:http", "partly", &[words]).await;
     }
+}
+
+#[tokio::test]
+async fn the_kernels_log_tells_of_a_card_and_of_networks_that_wait() {
+    for (line, words) in [
+        (
+            "xen_netfront: xennet: skb rides the rocket: 19 slots",
+            "more parts than the card of this virtual machine takes",
+        ),
+        (
+            "unregister_netdevice: waiting for veth1f2e3d4c to become free. Usage count = 1",
+            "makes and removes no networks of pods",
+        ),
+        (
+            "TCP: out of memory -- consider tuning tcp_mem",
+            "its memory for TCP was used up",
+        ),
+    ] {
+        let dir = copy(HEALTHY);
+        log(&dir, line);
+        let found = findings(&dir).await;
+        let is_it = |(id, severity, message): &(String, String, String)| {
+            id == "SY18" && severity == "warning" && message.contains(words)
+        };
+        assert!(found.iter().any(is_it), "{line}: {found:?}");
+    }
+    // A pod that starts meanwhile waits for its network.
+    let dir = copy(HEALTHY);
+    let line = "unregister_netdevice: waiting for lo to become free. Usage count = 1";
+    log(&dir, line);
+    edge(&dir, |pod| {
+        pod["status"]["containerStatuses"] = json!([{"name": "edge", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": "ContainerCreating"}}}]);
+        pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+    });
+    let found = findings(&dir).await;
+    let is_it = |(id, severity, _): &(String, String, String)| id == "SY18" && severity == "error";
+    assert!(found.iter().any(is_it), "{found:?}");
 }
 
 #[tokio::test]
