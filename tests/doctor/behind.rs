@@ -92,6 +92,41 @@ async fn a_ready_pod_that_its_slice_lists_as_not_ready_is_no_lack_of_pods() {
     assert!(found.iter().any(is_it), "{found:?}");
 }
 
+#[tokio::test]
+async fn the_address_of_kube_proxys_pod_tells_that_it_has_a_network_of_its_own() {
+    let dir = copy(HEALTHY);
+    std::fs::remove_file(dir.path().join("node/processes.json")).unwrap();
+    write(&dir, "node/iptables-save.txt", |text| {
+        let kept: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.contains("KUBE-"))
+            .collect();
+        kept.join("\n") + "\n"
+    });
+    write(
+        &dir,
+        OBJECTS,
+        json(|pods| {
+            for pod in pods["items"].as_array_mut().unwrap() {
+                if pod["metadata"]["name"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("kube-proxy")
+                {
+                    pod["spec"]["hostNetwork"] = false.into();
+                    pod["status"]["podIP"] = "10.244.1.90".into();
+                    pod["status"]["podIPs"] = json!([{"ip": "10.244.1.90"}]);
+                }
+            }
+        }),
+    );
+    let found = findings(&dir).await;
+    let is_it = |(id, _, message): &(String, String, String)| {
+        id == "KP01" && message.contains("has a network of its own, and the rules are there")
+    };
+    assert!(found.iter().any(is_it), "{found:?}");
+}
+
 /// Changes the Service called `name`.
 fn service(dir: &tempfile::TempDir, name: &str, change: impl FnOnce(&mut serde_json::Value)) {
     write(
