@@ -4,9 +4,10 @@ use serde_json::json;
 
 use super::carriers::tunnelled;
 use super::ends::{HEALTHY, NODES, PODS, ROUTES, findings, json, says};
-use super::incidents::{copy, write};
+use super::incidents::{answer, copy, write};
 use super::links::{add_policy_rules, add_routes};
 use super::meant::add_rule;
+use crate::support::kpx;
 
 const OBJECTS: &str = "cluster/pods.json";
 const SERVICES: &str = "cluster/services.json";
@@ -278,6 +279,74 @@ async fn the_kernels_log_tells_of_a_card_and_of_networks_that_wait() {
     let found = findings(&dir).await;
     let is_it = |(id, severity, _): &(String, String, String)| id == "SY18" && severity == "error";
     assert!(found.iter().any(is_it), "{found:?}");
+}
+
+/// Adds a Service that is another name of `to`, with a port that leads to 80.
+fn add_alias(dir: &tempfile::TempDir, name: &str, to: &str, port: u16) {
+    let alias = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "demo"},
+        "spec": {"type": "ExternalName", "externalName": to,
+            "ports": [{"name": "http", "port": port, "targetPort": 80, "protocol": "TCP"}]},
+        "status": {"loadBalancer": {}}});
+    write(
+        dir,
+        SERVICES,
+        json(|services| services["items"].as_array_mut().unwrap().push(alias)),
+    );
+}
+
+#[tokio::test]
+async fn an_alias_translates_no_port() {
+    let dir = copy(HEALTHY);
+    add_alias(&dir, "inside", "web.demo.svc.cluster.local", 8080);
+    add_alias(&dir, "outside", "www.example.com", 8080);
+    add_alias(&dir, "same", "web.demo.svc.cluster.local", 80);
+    let kept = "does not translate its port 8080 to 80";
+    let lacks = "demo/web has no port 8080";
+    for (service, fate, words) in [
+        (
+            "demo/inside",
+            "refused",
+            &[kept, lacks, "Connect to port 80"][..],
+        ),
+        ("demo/inside:8080", "refused", &[kept, lacks]),
+        ("demo/outside", "unknown", &[kept]),
+        ("demo/same", "unknown", &["it exists only in DNS"]),
+    ] {
+        says(&dir, service, fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn only_the_controller_of_its_class_gives_a_service_an_address() {
+    let dir = copy(HEALTHY);
+    service(&dir, "edge-local", |service| {
+        service["spec"]["type"] = "LoadBalancer".into();
+        service["spec"]["loadBalancerClass"] = "service.k8s.aws/nlb".into();
+    });
+    let answer = answer(dir.path().to_str().unwrap(), "demo/edge-local").await;
+    let text = answer["causes"].to_string();
+    for words in [
+        "its loadBalancerClass service.k8s.aws/nlb",
+        "recreate the Service without",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_of_a_headless_service_that_no_pod_has_is_not_traced() {
+    let dir = copy(HEALTHY);
+    service(&dir, "web-headless", |service| {
+        service["spec"]["ports"][0]["port"] = 80.into();
+    });
+    let path = dir.path().to_str().unwrap();
+    for (target, is_traced) in [
+        ("demo/web-headless:80", false),
+        ("demo/web-headless:http", true),
+    ] {
+        let ran = kpx(&["--from", path, "trace", target]).await;
+        assert_eq!(ran.err.is_empty(), is_traced, "{ran}");
+    }
 }
 
 #[tokio::test]

@@ -565,7 +565,12 @@ fn at_endpoint(target: &Target, node: &NodeSnapshot<'_>, family: Option<Family>)
         endpoint.state == Some(EndpointState::Ready) && family.is_none_or(|family| family == own)
     });
     let endpoint = endpoints.next()?;
-    let number = port.as_deref().and_then(|port| port.parse().ok());
+    let number: Option<u16> = port.as_deref().and_then(|port| port.parse().ok());
+    // Nothing translates a number that no endpoint has.
+    let mut all = of.endpoints.iter();
+    if number.is_some_and(|number| all.all(|endpoint| endpoint.addr.port() != number)) {
+        return None;
+    }
     Some(Found {
         addr: endpoint.addr.ip(),
         port: number.unwrap_or(endpoint.addr.port()),

@@ -21,7 +21,7 @@ impl Cause {
             Self::OfNode { at, other, .. } => format!("{at} is of {other}"),
             Self::NoNodePort { port } => format!("no Service has NodePort {port}"),
             Self::NoPort { port, .. } => format!("no port {port}"),
-            Self::ExternalName { target } => format!("ExternalName: an alias of {target}"),
+            Self::ExternalName { target, .. } => format!("ExternalName: an alias of {target}"),
             Self::OtherProxy { proxy } => format!("left to proxy {proxy}"),
             Self::NoClusterIp => "no cluster IP yet".to_owned(),
             Self::StaleConnections { count, .. } => {

@@ -148,11 +148,27 @@ impl Cause {
                 "{subject} is headless: its name leads clients to the pods themselves, and nothing translates port {port} to their port {}",
                 listed(&targets.iter().map(u16::to_string).collect::<Vec<_>>())
             ),
-            Self::ExternalName { target } if is_address(target) => format!(
+            Self::ExternalName { target, .. } if is_address(target) => format!(
                 "{subject} is an ExternalName Service for an address, {target}: it exists only in DNS, as an alias, and an alias leads \
                  to a name, so it does not resolve"
             ),
-            Self::ExternalName { target } => format!(
+            Self::ExternalName {
+                target,
+                untranslated,
+                lacks_port,
+            } if untranslated.is_some() || lacks_port.is_some() => {
+                let kept = untranslated.map_or_else(String::new, |(port, to)| {
+                    format!(", which does not translate its port {port} to {to}")
+                });
+                let lacks = lacks_port.as_ref().map_or_else(String::new, |(to, port)| {
+                    format!("; {to} has no port {port}")
+                });
+                format!(
+                    "{subject} is an ExternalName Service, an alias of {target} in DNS{kept}: clients connect to the port that they ask \
+                     for{lacks}"
+                )
+            }
+            Self::ExternalName { target, .. } => format!(
                 "{subject} is an ExternalName Service: it exists only in DNS, as an alias of {target}, and kube-proxy does not serve it"
             ),
             Self::OtherProxy { proxy } => format!(
@@ -463,8 +479,14 @@ impl Cause {
                 preserves,
                 ..
             } => balancer(subject, node, names, node_ports, *preserves),
-            Self::Pending { node_ports } => {
+            Self::Pending { node_ports, class } => {
                 let ports: Vec<String> = node_ports.iter().map(u16::to_string).collect();
+                let class = class.as_ref().map_or_else(String::new, |class| {
+                    format!(
+                        ", as only the controller of its loadBalancerClass {class} gives it one: the others, such as MetalLB's, leave \
+                         it alone"
+                    )
+                });
                 let way = match ports.as_slice() {
                     [] => String::new(),
                     [port] => {
@@ -476,7 +498,7 @@ impl Cause {
                     ),
                 };
                 format!(
-                    "no load balancer has given {subject} an address (EXTERNAL-IP is <pending>){way}"
+                    "no load balancer has given {subject} an address (EXTERNAL-IP is <pending>){class}{way}"
                 )
             }
             Self::UndeclaredPort { port, declared } => {
