@@ -391,3 +391,23 @@ async fn the_kernel_drops_what_a_pod_with_its_own_network_card_of_aws_answers_to
         assert_eq!(found.iter().any(is_it), is_named, "{found:?}");
     }
 }
+
+#[tokio::test]
+async fn a_policy_that_azure_npm_applies_is_meant() {
+    let dir = copy(HEALTHY);
+    add_rule(
+        &dir,
+        "filter",
+        "-A AZURE-NPM-TARGET-SETS -d 10.244.1.4 -m comment --comment DROP-ALL-TO-app:edge-IN-ns-demo -j DROP",
+    );
+    add_rule(&dir, "filter", "-A AZURE-NPM -j AZURE-NPM-TARGET-SETS");
+    add_rule(&dir, "filter", "-A FORWARD -j AZURE-NPM");
+    write(&dir, "node/iptables-save.txt", |text| {
+        let heads = "*filter\n:AZURE-NPM - [0:0]\n:AZURE-NPM-TARGET-SETS - [0:0]\n";
+        text.replacen("*filter\n", heads, 1)
+    });
+    let found = findings(&dir).await;
+    let is_error =
+        |(id, severity, _): &(String, String, String)| id == "IR16" && severity == "error";
+    assert!(!found.iter().any(is_error), "{found:?}");
+}
