@@ -9,8 +9,8 @@ use crate::check::core::{
     sysctl_proof, unlabelled,
 };
 use crate::check::{
-    Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
-    Writer, early_demux_fix, no_report, silent_fix, stale_fix, unnetworked_fix,
+    Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
+    Verdict, When, Writer, early_demux_fix, no_report, silent_fix, stale_fix, unnetworked_fix,
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{
@@ -45,7 +45,11 @@ pub(super) const CHECKS: &[Check] = &[
             Example::anywhere("kubectl -n NAMESPACE get pods -l SELECTOR").with(&["NAMESPACE", "SELECTOR"]),
         ],
         fix: Text::plain("Start the pods, or correct the selector: compare it with the pods' labels. If pods are not ready, read their events."),
-        incidents: &["kubernetes/kubernetes#17359"],
+        incidents: &[
+            "kubernetes/kubernetes#17359",
+            "kubernetes/kubernetes#125619: a ready pod that its slice calls not ready",
+            "aws/amazon-vpc-cni-k8s#1269: probes of pods with security groups",
+        ],
         needs: &[&[
             Item::Services,
             Item::EndpointSlices,
@@ -97,7 +101,11 @@ pub(super) const CHECKS: &[Check] = &[
             "Check the health of kube-controller-manager; run `kubectl -n NAMESPACE delete endpointslice NAME`: the controller \
              recreates it if the Service has a selector.",
         ),
-        incidents: &["kubernetes/kubernetes#76338"],
+        incidents: &[
+            "kubernetes/kubernetes#76338",
+            "kubernetes/kubernetes#107583: slices that are behind",
+            "kubernetes/kubernetes#111929: slices of a former selector",
+        ],
         needs: &[&[
             Item::EndpointSlices,
             Item::Services,
@@ -107,7 +115,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Addresses,
             Item::ProxyConfig,
         ]],
-        caused_by: &[],
+        caused_by: &[Because::Services("SV01")],
         run: stale_endpoints,
     },
     Check {

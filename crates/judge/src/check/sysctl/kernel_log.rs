@@ -33,6 +33,9 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#18604: table full",
         "kubernetes/kops#4533: neighbor table overflow",
         "siderolabs/talos#8935: NETDEV WATCHDOG, transmit queue timed out",
+        "kubernetes/kubernetes#62334: TCP out of memory",
+        "moby/moby#5618: unregister_netdevice",
+        "couchbase/sync_gateway#1193: skb rides the rocket",
     ],
     needs: &[
         MODE,
