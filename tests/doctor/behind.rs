@@ -386,7 +386,8 @@ async fn the_kernel_drops_what_a_pod_with_its_own_network_card_of_aws_answers_to
         });
         let found = findings(&dir).await;
         let is_it = |(id, _, message): &(String, String, String)| {
-            id == "AP01" && message.contains("while net.ipv4.tcp_early_demux is 1")
+            id == "AP01"
+                && message.contains("net.ipv4.tcp_early_demux is 1, with which the kernel drops")
         };
         assert_eq!(found.iter().any(is_it), is_named, "{found:?}");
     }

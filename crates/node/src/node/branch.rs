@@ -31,8 +31,8 @@ impl NodeSnapshot<'_> {
         let value = self.sysctl().ok()?.known(EARLY_DEMUX).ok()??;
         (value == "1" && self.has_branch_card(address)).then(|| {
             format!(
-                "the pod has a network card of its own (security groups), and while {EARLY_DEMUX} is 1 the kernel drops what it answers to \
-                 the kubelet"
+                "{EARLY_DEMUX} is 1, with which the kernel drops what the pod answers to the kubelet by a network card of its own (security \
+                 groups)"
             )
         })
     }

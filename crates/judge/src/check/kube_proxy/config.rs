@@ -410,7 +410,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         let apart = apart(facts).filter(|_| held == "none");
         let gone = match &apart {
             Some(pod) => format!(
-                ": kube-proxy's pod {} has a network of its own, and the rules are there",
+                ", as kube-proxy's pod {} has a network of its own, and the rules are there",
                 pod.metadata.name
             ),
             None => wrote.map_or_else(String::new, |at| {
