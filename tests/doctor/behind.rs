@@ -334,6 +334,29 @@ async fn only_the_controller_of_its_class_gives_a_service_an_address() {
 }
 
 #[tokio::test]
+async fn a_headless_service_is_traced_as_it_is_explained() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        SLICES,
+        json(|slices| {
+            for slice in slices["items"].as_array_mut().unwrap() {
+                if slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web-headless" {
+                    slice["endpoints"] =
+                        json!([{"addresses": ["10.210.0.50"], "conditions": {"ready": true}}]);
+                }
+            }
+        }),
+    );
+    let path = dir.path().to_str().unwrap();
+    let doubt = "whether anything answers at endpoint 10.210.0.50:8080 is unknown";
+    for args in [["why", "demo/web-headless"], ["trace", "demo/web-headless"]] {
+        let ran = kpx(&["--from", path, args[0], args[1], "-o", "json"]).await;
+        assert!(ran.out.contains(doubt), "{args:?}: {ran}");
+    }
+}
+
+#[tokio::test]
 async fn a_port_of_a_headless_service_that_no_pod_has_is_not_traced() {
     let dir = copy(HEALTHY);
     service(&dir, "web-headless", |service| {

@@ -232,7 +232,8 @@ async fn trace_here(
         return each_port(session, args, &ports).await;
     }
     let (found, mut owners, proto) = aim(session, &node, args, &target)?;
-    let at = service(&node, &owners, found, proto);
+    let headless = headless(&target, &node, found);
+    let at = service(&node, &owners, found, proto).or(headless.as_ref());
     let across = session.others.as_deref().map(Others::across);
     let mut judge = match across {
         Some(across) => across.judge(&node),
@@ -277,7 +278,7 @@ async fn trace_here(
     if owners.source == owner::Source::Api && !are_named(&owners, proto, &walks) {
         owners = Owners::new(&node);
     }
-    let service = service(&node, &owners, found, proto);
+    let service = service(&node, &owners, found, proto).or(headless.as_ref());
     let asked = args.source.as_deref();
     if asked.is_some_and(|source| !sources::is_any_outside(source)) {
         for (flow, walk) in flows.iter().zip(&mut walks) {
@@ -578,6 +579,31 @@ fn at_endpoint(target: &Target, node: &NodeSnapshot<'_>, family: Option<Family>)
     })
 }
 
+/// Returns the port of the headless Service, which `target` names, with the endpoint `found`.
+fn headless(target: &Target, node: &NodeSnapshot<'_>, found: Found) -> Option<Port> {
+    let Target::Service {
+        namespace, name, ..
+    } = target
+    else {
+        return None;
+    };
+    let mut services = node.services().ok()?.iter();
+    let service = services.find(|of| {
+        of.metadata.namespace == *namespace
+            && of.metadata.name == *name
+            && of.spec.cluster_ip == "None"
+    })?;
+    let slices = node.slices().ok()?.iter();
+    let slices: Vec<_> = slices
+        .filter(|slice| slice.service() == Some((namespace, name)))
+        .collect();
+    let ports = owner::ports_of(service, &slices, node.name().ok().as_deref());
+    let at = SocketAddr::new(found.addr, found.port);
+    ports.into_iter().find(|port| {
+        port.addresses.is_empty() && port.endpoints.iter().any(|endpoint| endpoint.addr == at)
+    })
+}
+
 /// Returns the target to type instead of `text`, an address without a port, if a Service has it.
 async fn of_address(session: &Session, text: &str) -> Option<String> {
     let address: IpAddr = text.trim_matches(['[', ']']).parse().ok()?;
@@ -611,7 +637,7 @@ fn aimed_at<'p>(
     let role = port.addresses.iter().find(|(_, at)| *at == found.addr);
     let kind = match role {
         Some((role, _)) => Kind::Address(*role),
-        None if service.is_some() => Kind::NodePort,
+        None if service.is_some_and(|port| !port.addresses.is_empty()) => Kind::NodePort,
         None => Kind::Endpoint,
     };
     verdict::Target {
