@@ -452,18 +452,15 @@ fn apart<'f>(facts: &'f Facts<'_>) -> Option<&'f Pod> {
     }
     let processes = facts.node.processes();
     let mut proxies = processes.into_iter().flat_map(Processes::kube_proxies);
-    let is_apart = match proxies.next() {
-        Some(first) => {
-            let mut all = std::iter::once(first).chain(proxies);
-            all.all(|process| process.same_network == Some(false))
-        }
+    let is_apart = if let Some(first) = proxies.next() {
+        let mut all = std::iter::once(first).chain(proxies);
+        all.all(|process| process.same_network == Some(false))
+    } else {
         // Without the processes its address tells: a pod of the node's network has one of the node.
-        None => {
-            let own = &facts.node.addresses().ok()?.all;
-            let is_others = |addr: IpAddr| own.iter().all(|own| own.addr.addr != addr);
-            let mut addresses = pod.addresses().peekable();
-            addresses.peek().is_some() && addresses.all(is_others)
-        }
+        let own = &facts.node.addresses().ok()?.all;
+        let is_others = |addr: IpAddr| own.iter().all(|own| own.addr.addr != addr);
+        let mut addresses = pod.addresses().peekable();
+        addresses.peek().is_some() && addresses.all(is_others)
     };
     is_apart.then_some(pod)
 }

@@ -236,11 +236,11 @@ fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
         ));
     }
     if has("skb rides the rocket") {
-        let link = default_link(facts)?;
+        let card = default_link(facts)?;
         let text = "the kernel dropped packets of more parts than the card of this virtual machine takes (xen_netfront)";
-        return Some(Meaning::new(Subject::link(&link), Warning, text).fix(
+        return Some(Meaning::new(Subject::link(&card), Warning, text).fix(
             "Turn scatter-gather off at the card, also with a udev rule, or use a type of machine with another card (on AWS one with ENA).",
-            format!("ethtool -K {link} sg off"),
+            format!("ethtool -K {card} sg off"),
         ));
     }
     if let Some(device) = word_after(line, "unregister_netdevice: waiting for ") {
