@@ -4,6 +4,7 @@ mod absent;
 mod advice;
 mod astray;
 mod backends;
+mod behind;
 mod blame;
 mod carried;
 mod carriers;

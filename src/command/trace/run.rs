@@ -232,7 +232,8 @@ async fn trace_here(
         return each_port(session, args, &ports).await;
     }
     let (found, mut owners, proto) = aim(session, &node, args, &target)?;
-    let at = service(&node, &owners, found, proto);
+    let headless = headless(&target, &node, found);
+    let at = service(&node, &owners, found, proto).or(headless.as_ref());
     let across = session.others.as_deref().map(Others::across);
     let mut judge = match across {
         Some(across) => across.judge(&node),
@@ -277,7 +278,7 @@ async fn trace_here(
     if owners.source == owner::Source::Api && !are_named(&owners, proto, &walks) {
         owners = Owners::new(&node);
     }
-    let service = service(&node, &owners, found, proto);
+    let service = service(&node, &owners, found, proto).or(headless.as_ref());
     let asked = args.source.as_deref();
     if asked.is_some_and(|source| !sources::is_any_outside(source)) {
         for (flow, walk) in flows.iter().zip(&mut walks) {
@@ -565,11 +566,41 @@ fn at_endpoint(target: &Target, node: &NodeSnapshot<'_>, family: Option<Family>)
         endpoint.state == Some(EndpointState::Ready) && family.is_none_or(|family| family == own)
     });
     let endpoint = endpoints.next()?;
-    let number = port.as_deref().and_then(|port| port.parse().ok());
+    let number: Option<u16> = port.as_deref().and_then(|port| port.parse().ok());
+    // Nothing translates a number that no endpoint has.
+    let mut all = of.endpoints.iter();
+    if number.is_some_and(|number| all.all(|endpoint| endpoint.addr.port() != number)) {
+        return None;
+    }
     Some(Found {
         addr: endpoint.addr.ip(),
         port: number.unwrap_or(endpoint.addr.port()),
         proto: Some(of.proto),
+    })
+}
+
+/// Returns the port of the headless Service, which `target` names, with the endpoint `found`.
+fn headless(target: &Target, node: &NodeSnapshot<'_>, found: Found) -> Option<Port> {
+    let Target::Service {
+        namespace, name, ..
+    } = target
+    else {
+        return None;
+    };
+    let mut services = node.services().ok()?.iter();
+    let service = services.find(|of| {
+        of.metadata.namespace == *namespace
+            && of.metadata.name == *name
+            && of.spec.cluster_ip == "None"
+    })?;
+    let slices = node.slices().ok()?.iter();
+    let slices: Vec<_> = slices
+        .filter(|slice| slice.service() == Some((namespace, name)))
+        .collect();
+    let ports = owner::ports_of(service, &slices, node.name().ok().as_deref());
+    let at = SocketAddr::new(found.addr, found.port);
+    ports.into_iter().find(|port| {
+        port.addresses.is_empty() && port.endpoints.iter().any(|endpoint| endpoint.addr == at)
     })
 }
 
@@ -606,7 +637,7 @@ fn aimed_at<'p>(
     let role = port.addresses.iter().find(|(_, at)| *at == found.addr);
     let kind = match role {
         Some((role, _)) => Kind::Address(*role),
-        None if service.is_some() => Kind::NodePort,
+        None if service.is_some_and(|port| !port.addresses.is_empty()) => Kind::NodePort,
         None => Kind::Endpoint,
     };
     verdict::Target {

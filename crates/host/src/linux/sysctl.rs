@@ -39,6 +39,7 @@ const SETTINGS: &[&str] = &[
     "net/ipv4/ip_nonlocal_bind",
     "net/ipv4/ip_unprivileged_port_start",
     "net/ipv4/neigh/default/gc_thresh*",
+    "net/ipv4/tcp_early_demux",
     "net/ipv4/tcp_ecn",
     "net/ipv4/tcp_fwmark_accept",
     "net/ipv4/tcp_keepalive_*",

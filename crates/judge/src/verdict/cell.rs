@@ -535,7 +535,7 @@ impl Judge<'_> {
             let addr = endpoint.addr.ip();
             self.places.own(addr).is_none()
                 && !self.is_restricted(addr)
-                && !self.is_vacant(endpoint)
+                && !self.is_vacant(target.port, endpoint)
         })?;
         let addr = endpoint.addr.ip();
         let name = match &endpoint.pod {

@@ -53,10 +53,11 @@ impl Judge<'_> {
                         .or_else(|| self.kept_here(endpoint, outcome))
                         .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
                         .or_else(|| self.duplicate(endpoint))
-                        .or_else(|| self.vacant(endpoint))
+                        .or_else(|| self.vacant(port, endpoint))
                         .or_else(|| self.service_as_endpoint(question, outcome, endpoint))
                         .or_else(|| self.external(port, endpoint, outcome))
                         .or_else(|| self.deaf_here(question, outcome))
+                        .or_else(|| self.without_cloud_route(endpoint, outcome))
                         .or_else(|| self.stray(endpoint, outcome))
                         .or_else(|| self.undeclared(port, endpoint))
                         .or_else(|| self.unready(endpoint))
@@ -160,73 +161,6 @@ impl Judge<'_> {
             inside: None,
             end: Some((at, program)),
         })))
-    }
-
-    /// Returns the fault of an endpoint whose pod runs here without the address that its object has.
-    fn address_gone(&self, endpoint: &Endpoint) -> Option<Fault> {
-        let addr = endpoint.addr.ip();
-        let Some(Holder::Pod(pod)) = self.places.holder(addr) else {
-            return None;
-        };
-        let is_gone = endpoint.local == Some(true)
-            && self.node.addresses().is_ok()
-            && self.places.own(addr).is_none()
-            && self.is_in_no_network(addr)
-            && self.sees_most_networks();
-        is_gone.then(|| {
-            Fault::Obstacle(Box::new(Obstacle::AddressGone {
-                at: endpoint.addr,
-                pod: pod.clone(),
-            }))
-        })
-    }
-
-    /// Returns whether the networks of most pods of this node with their own address were read, and at least as many networks as
-    /// there are such pods.
-    fn sees_most_networks(&self) -> bool {
-        let name = self.node.name().ok();
-        let pods = self.node.pods().into_iter().flatten();
-        let here = pods.filter(|pod| pod.spec.node_name == name && !pod.spec.host_network);
-        let here = here.filter(|pod| pod.status.phase != "Pending");
-        let addresses = here.filter_map(|pod| pod.addresses().next());
-        let (unseen, seen): (Vec<_>, Vec<_>) = addresses.partition(|at| self.is_in_no_network(*at));
-        let read = self.node.pod_networks().map_or(0, Vec::len);
-        unseen.len() < seen.len() && unseen.len() + seen.len() <= read
-    }
-
-    /// Returns whether no pod of this node has the address of `endpoint`.
-    pub(super) fn is_vacant(&self, endpoint: &Endpoint) -> bool {
-        self.vacant(endpoint)
-            .is_some_and(|fault| fault.fate().fails())
-    }
-
-    /// Returns the fault of an endpoint in a range of pods whose address no pod has, or may have none.
-    fn vacant(&self, endpoint: &Endpoint) -> Option<Fault> {
-        let (address, addr) = (endpoint.addr, endpoint.addr.ip());
-        if let Some(gone) = self.address_gone(endpoint) {
-            return Some(gone);
-        }
-        let is_pod = matches!(self.places.holder(addr), Some(Holder::Pod(_)));
-        // A pod in the host's network has the address of the node.
-        let may_be_own = self.node.addresses().is_err() || self.places.own(addr).is_some();
-        if is_pod || may_be_own || !self.places.knows_pods() {
-            return None;
-        }
-        if endpoint.pod.is_some() {
-            // The objects may be only some of the node's pods; the networks are not.
-            let is_gone = endpoint.local == Some(true) && self.is_in_no_network(addr);
-            return is_gone.then_some(Fault::NoPod { address });
-        }
-        let pods = self.node.pods();
-        match (self.places.is_pod_here(addr), pods) {
-            (Some(true), Ok(_)) => Some(Fault::NoPod { address }),
-            (Some(true), Err(gap)) => Some(Fault::Unknown(Missing::Gap {
-                what: "the pods of the node are unknown",
-                gap,
-            })),
-            _ if self.places.is_pod(addr) => Some(Fault::Unknown(Missing::Vacant { address })),
-            _ => None,
-        }
     }
 
     /// Returns the fault of an endpoint with the address of a Service: a connection is translated once. In mode ipvs the node
@@ -531,7 +465,7 @@ impl Judge<'_> {
             }
         };
         // The network of AWS sends it back.
-        if is_aws_branch(device) {
+        if is_aws_branch(device) || self.node.has_branch_card(pod) {
             return None;
         }
         if outcome.gateway.is_some() && self.is_kept_apart(outcome.sent_from) {

@@ -377,10 +377,12 @@ pub enum Missing {
     },
     /// The packet leaves for another node.
     OtherMachine(Holder),
-    /// The slice of an endpoint on another node names no pod.
+    /// The slice of an endpoint on another node names no pod, or that of one on this node a pod which is not among those of the node.
     Vacant {
         /// The endpoint.
         address: SocketAddr,
+        /// The pod that the slice names.
+        pod: Option<String>,
     },
     /// The endpoint is outside of the cluster.
     External {
@@ -754,7 +756,15 @@ impl fmt::Display for Missing {
                     "the packet leaves for {holder}, which is another machine"
                 )
             }
-            Self::Vacant { address } => write!(
+            Self::Vacant {
+                address,
+                pod: Some(pod),
+            } => write!(
+                f,
+                "whether a pod still has endpoint {address} is unknown: its EndpointSlice names {pod}, and no pod of this node that is \
+                 listed has the address"
+            ),
+            Self::Vacant { address, pod: None } => write!(
                 f,
                 "whether a pod has endpoint {address} is unknown: its EndpointSlice names no pod, and pods of other \
                  nodes are not read"

@@ -48,6 +48,7 @@ mod ttl;
 mod tunnel;
 mod tunnel_mac;
 mod unanswered;
+mod vacancy;
 mod way_back;
 mod wayless;
 mod wireguard;

@@ -11,7 +11,7 @@ use super::{Fault, Missing, Obstacle, SilentMachine, WayThere};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
-use kpx_node::cluster::EndpointSlice;
+use kpx_node::cluster::{CONTROLLER, EndpointSlice};
 use kpx_node::net::Family;
 use kpx_node::node::links::Link;
 use kpx_node::node::neighbours::{Neighbour, Neighbours};
@@ -207,8 +207,8 @@ impl Judge<'_> {
         let slice = self.node.slices().ok()?.iter().find(lists)?;
         let writer = slice.managed_by().unwrap_or_default().to_owned();
         let (namespace, service) = slice.service()?;
-        let is_of_others = writer != "endpointslice-controller.k8s.io"
-            && (namespace, service) != ("default", "kubernetes");
+        let is_of_others =
+            writer != CONTROLLER && (namespace, service) != ("default", "kubernetes");
         is_of_others.then(|| SilentMachine::Listed {
             slice: format!("{namespace}/{}", slice.metadata.name),
             service: service.to_owned(),

@@ -264,6 +264,15 @@ pub enum Obstacle {
         /// The route.
         route: Box<Route>,
     },
+    /// The provider's network has no route to the pods of a node, which no tunnel carries either.
+    NoCloudRoute {
+        /// The node.
+        node: String,
+        /// Whether that is the node that is asked, to which replies go.
+        own: bool,
+        /// The link by which the packets leave.
+        link: String,
+    },
     /// The network of the provider drops the packets of a tunnel to another node.
     BlockedByCloud {
         /// The tunnel's link.

@@ -114,6 +114,8 @@ pub(super) struct Places<'n> {
     /// The links with an address of this node's Node object.
     links_of_node: OnceCell<BTreeSet<&'n str>>,
     knows_pods: OnceCell<bool>,
+    /// Whether pods of this node with a network of their own are listed.
+    lists_own: OnceCell<bool>,
     /// The pods that are not ready.
     unready: OnceCell<BTreeSet<String>>,
     /// The phases of the pods that have ended.
@@ -170,6 +172,7 @@ impl<'n> Places<'n> {
             nodes_of_pods: RefCell::default(),
             links_of_node: OnceCell::new(),
             knows_pods: OnceCell::new(),
+            lists_own: OnceCell::new(),
             unready: OnceCell::new(),
             ended: OnceCell::new(),
             shared: OnceCell::new(),
@@ -408,6 +411,24 @@ impl<'n> Places<'n> {
                 .values()
                 .any(|holder| matches!(holder, Holder::Pod(_)))
         })
+    }
+
+    /// Returns whether `pod`, as `NAMESPACE/NAME`, is not among the pods of this node, of which those with a network of their own are
+    /// listed, or is there with other addresses than `addr`.
+    pub(super) fn is_unlisted(&self, pod: &str, addr: IpAddr) -> bool {
+        let lists_own = self.lists_own.get_or_init(|| {
+            let here = self.node.name().ok();
+            let mut pods = self.node.pods().into_iter().flatten();
+            here.is_some() && pods.any(|pod| pod.spec.node_name == here && has_own_address(pod))
+        });
+        let mut pods = self.node.pods().into_iter().flatten();
+        *lists_own
+            && pods
+                .find(|listed| pod_name(listed) == pod)
+                .is_none_or(|listed| {
+                    let mut addresses = listed.addresses().peekable();
+                    addresses.peek().is_some() && addresses.all(|own| own != addr)
+                })
     }
 
     /// Returns whether `pod`, as `NAMESPACE/NAME`, is certainly not ready.

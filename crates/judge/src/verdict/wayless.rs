@@ -8,12 +8,42 @@ use super::peers::addresses;
 use super::{Fault, Obstacle, Wayless, disable_ipv6_of};
 use crate::trace::Outcome;
 use crate::trace::packet::Link;
+use kpx_node::cluster::Node;
 use kpx_node::net::Family;
 use kpx_node::node::links::Address;
 use kpx_node::node::routes::{PolicyRule, Route};
 use kpx_node::node::sysctl::Sysctl;
+use kpx_node::owner::Endpoint;
 
 impl Judge<'_> {
+    /// Returns the fault of a packet to the pod of `endpoint`, on another node, that the provider's network has to lead: its route
+    /// controller made no route to that node's pods, or none to those of this one, to which the replies go.
+    pub(super) fn without_cloud_route(
+        &self,
+        endpoint: &Endpoint,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        let address = endpoint.addr.ip();
+        let link = outcome.leaves_by().filter(|link| *link != "lo")?;
+        let there = self.places.node_of_pod(address)?;
+        let peers = self.peers();
+        let by_node = |gateway| peers.with_address(gateway).is_some();
+        let is_led = self.is_tunnel(link) || outcome.gateway.is_some_and(by_node);
+        if endpoint.local == Some(true) || by_node(address) || is_led {
+            return None;
+        }
+        let is_own = !outcome.masquerade && self.places.is_pod_here(outcome.source) == Some(true);
+        let here = self.places.object().filter(|_| is_own);
+        let lacking = |node: &&Node| node.lacks_route();
+        let there = Some(there).filter(lacking).map(|node| (node, false));
+        let (node, own) = there.or_else(|| Some((here.filter(lacking)?, true)))?;
+        Some(Fault::Obstacle(Box::new(Obstacle::NoCloudRoute {
+            node: node.metadata.name.clone(),
+            own,
+            link: link.to_owned(),
+        })))
+    }
+
     /// Returns the fault of packets to `to`, to which no route leads, if the reason is certain; `refused` if their sender gets an error.
     pub(super) fn wayless(&self, to: IpAddr, refused: bool) -> Option<Fault> {
         let by = if to.is_ipv6() && self.lacks_ipv6() {

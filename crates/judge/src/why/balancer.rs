@@ -27,6 +27,7 @@ pub(super) fn pending(service: &Service) -> Option<Cause> {
         let ports = spec.ports.iter().filter_map(|port| port.node_port);
         Cause::Pending {
             node_ports: ports.filter(|port| *port != 0).collect(),
+            class: spec.load_balancer_class.clone(),
         }
     })
 }

@@ -21,7 +21,7 @@ impl Cause {
             Self::OfNode { at, other, .. } => format!("{at} is of {other}"),
             Self::NoNodePort { port } => format!("no Service has NodePort {port}"),
             Self::NoPort { port, .. } => format!("no port {port}"),
-            Self::ExternalName { target } => format!("ExternalName: an alias of {target}"),
+            Self::ExternalName { target, .. } => format!("ExternalName: an alias of {target}"),
             Self::OtherProxy { proxy } => format!("left to proxy {proxy}"),
             Self::NoClusterIp => "no cluster IP yet".to_owned(),
             Self::StaleConnections { count, .. } => {
@@ -76,6 +76,7 @@ impl Cause {
                 Lack::StatesUnread { .. } => "no ready endpoint",
                 Lack::NoSelector { .. } => "no selector and no EndpointSlice",
                 Lack::NotReady { .. } => "no endpoint is ready",
+                Lack::Outdated { .. } => "the EndpointSlice is behind",
                 Lack::Terminating { .. } => "all endpoints are terminating",
                 Lack::PortName { .. } => "no endpoint has a port of this name",
                 Lack::TargetPort { .. } => "no container has the targetPort",

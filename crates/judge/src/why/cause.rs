@@ -114,6 +114,12 @@ pub enum Cause {
     ExternalName {
         /// The target of the alias.
         target: String,
+        /// The port that is asked for, or the first one, and its other target port: nothing translates it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        untranslated: Option<(u16, u16)>,
+        /// The Service that the target is a name of, as `NAMESPACE/NAME`, which does not have this port.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        lacks_port: Option<(String, u16)>,
     },
     /// Another proxy handles the Service.
     OtherProxy {
@@ -382,6 +388,9 @@ pub enum Cause {
     Pending {
         /// Its `NodePorts`.
         node_ports: Vec<u16>,
+        /// Its class, for which one controller gives addresses.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        class: Option<String>,
     },
     /// The endpoints use a port that their pods do not declare.
     UndeclaredPort {

@@ -10,7 +10,7 @@ use crate::check::{Fix, Writer, unlabelled};
 pub(super) use crate::trace::mismatch::usable;
 use kpx_node::cluster::{
     Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Node, Pod, Service, Unready,
-    makes_none, silent_nodes,
+    makes_none, outdated, silent_nodes,
 };
 use kpx_node::evidence::Time;
 use kpx_node::net::Family;
@@ -116,6 +116,15 @@ pub enum Lack {
         /// Why their pods are not, as far as they were read.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pods: Vec<Waits>,
+    },
+    /// No endpoint is ready by the slices, although pods of them are: the slices are behind.
+    Outdated {
+        /// The pods that are ready, as `NAMESPACE/NAME`.
+        pods: Vec<String>,
+        /// The slices, as far as their names are shown.
+        slices: Vec<String>,
+        /// The writer of the first one.
+        writer: Writer,
     },
     /// All endpoints are terminating.
     Terminating {
@@ -454,8 +463,15 @@ pub(super) fn lack(
     let since = unready.and_then(|times| times.into_iter().max());
     let endpoints = names.into_iter().collect();
     let is_ending = |endpoint: &&Endpoint| endpoint.conditions.terminating.unwrap_or(false);
+    let behind = outdated(&all, pods, objects.nodes);
     let lack = if all.iter().all(is_ending) {
         Lack::Terminating { endpoints }
+    } else if let Some(first) = ours.first().filter(|_| !behind.is_empty()) {
+        Lack::Outdated {
+            pods: behind,
+            slices: names_of(&ours),
+            writer: Writer::of(first, Some(service)),
+        }
     } else {
         let silent = silent_nodes(&all, objects.nodes);
         let is_on_silent = |pod: &Pod| {

@@ -94,10 +94,14 @@ impl Look<'_> {
         answer.service = Some(name.clone());
         answer.found = Some(service.into());
         answer.findings = findings::related(&self.outcomes, service);
-        if let Some(cause) = not_served(service) {
+        if let Some(cause) = not_served(found, self.services) {
             let degree = match cause {
                 Cause::NoClusterIp => Degree::Breaks,
-                Cause::ExternalName { ref target } if is_address(target) => Degree::Breaks,
+                Cause::ExternalName {
+                    ref target,
+                    ref lacks_port,
+                    ..
+                } if is_address(target) || lacks_port.is_some() => Degree::Breaks,
                 _ => Degree::NotServed,
             };
             answer.causes.push(Broken::new(

@@ -86,10 +86,21 @@ impl Cause {
                 "Use one of the Service's ports, {}, or add this one to the Service.",
                 listed(ports)
             ))),
-            Self::ExternalName { target } if is_address(target) => Some(edit(
+            Self::ExternalName { target, .. } if is_address(target) => Some(edit(
                 "Make it a Service of type ClusterIP with ports and without a selector, and write an EndpointSlice with the address.",
                 service,
             )),
+            Self::ExternalName {
+                untranslated: Some((_, to)),
+                ..
+            } => Some(Fix::said(format!(
+                "Connect to port {to}, or make it a Service with a cluster IP, which translates ports: with a selector, or an EndpointSlice \
+                 of its own."
+            ))),
+            Self::ExternalName {
+                lacks_port: Some((to, _)),
+                ..
+            } => Some(Fix::said(format!("Connect to a port of {to}."))),
             Self::ExternalName { .. } => kpx(
                 "Check that the alias resolves.",
                 &["resolve", name, "--namespace", namespace],
@@ -294,6 +305,15 @@ impl Cause {
                  must let it reach them. Inside the cluster, use the cluster IP.",
                 format!("kubectl -n {namespace} describe service {name}"),
             ),
+            Self::Pending {
+                class: Some(class), ..
+            } => Some(Fix::kubectl(
+                format!(
+                    "Install the controller of {class}, or recreate the Service without loadBalancerClass, or with that of the controller \
+                     that runs: the field cannot be changed."
+                ),
+                format!("kubectl -n {namespace} get service {name} -o yaml"),
+            )),
             Self::Pending { .. } => with(
                 "A controller of load balancers gives the address: that of the cloud, MetalLB, K3s' own, or another. Check that one runs, \
                  and what its events on the Service say.",
@@ -385,6 +405,10 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
              that --controllers does not exclude endpointslice.",
             "kubectl -n kube-system get lease kube-controller-manager -o yaml".to_owned(),
         ),
+        Lack::Outdated { slices, writer, .. } => {
+            let slice = slices.first().map_or("", String::as_str);
+            return writer.fix(namespace, slice, name);
+        }
         Lack::NotStarted { pods: all } => return start_fix(all, namespace),
         Lack::NotReady { silent, .. } if !silent.is_empty() => return silent_fix(silent),
         Lack::NotReady { pods: all, .. } if !all.is_empty() => return start_fix(all, namespace),

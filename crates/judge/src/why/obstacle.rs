@@ -144,6 +144,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::OffTunnel { .. }
         | Obstacle::TunnelSource { .. }
         | Obstacle::BlockedByCloud { .. }
+        | Obstacle::NoCloudRoute { .. }
         | Obstacle::OtherMac { inside: None, .. }
         | Obstacle::AddressGone { .. }
         | Obstacle::NoLocalRoute { .. }

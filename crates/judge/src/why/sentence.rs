@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::cause::{At, Cause, Failed, Idle, PROXY_NAME, is_address, is_before_nat};
 use super::endpoints::{ButFor, Compared, Lack, Waits};
-use crate::check::{Writer, no_report};
+use crate::check::no_report;
 use crate::trace::mismatch::listed;
 use crate::verdict::{Client, Which, client_names};
 use kpx_node::net::Family;
@@ -148,11 +148,27 @@ impl Cause {
                 "{subject} is headless: its name leads clients to the pods themselves, and nothing translates port {port} to their port {}",
                 listed(&targets.iter().map(u16::to_string).collect::<Vec<_>>())
             ),
-            Self::ExternalName { target } if is_address(target) => format!(
+            Self::ExternalName { target, .. } if is_address(target) => format!(
                 "{subject} is an ExternalName Service for an address, {target}: it exists only in DNS, as an alias, and an alias leads \
                  to a name, so it does not resolve"
             ),
-            Self::ExternalName { target } => format!(
+            Self::ExternalName {
+                target,
+                untranslated,
+                lacks_port,
+            } if untranslated.is_some() || lacks_port.is_some() => {
+                let kept = untranslated.map_or_else(String::new, |(port, to)| {
+                    format!(", which does not translate its port {port} to {to}")
+                });
+                let lacks = lacks_port.as_ref().map_or_else(String::new, |(to, port)| {
+                    format!("; {to} has no port {port}")
+                });
+                format!(
+                    "{subject} is an ExternalName Service, an alias of {target} in DNS{kept}: clients connect to the port that they ask \
+                     for{lacks}"
+                )
+            }
+            Self::ExternalName { target, .. } => format!(
                 "{subject} is an ExternalName Service: it exists only in DNS, as an alias of {target}, and kube-proxy does not serve it"
             ),
             Self::OtherProxy { proxy } => format!(
@@ -426,14 +442,7 @@ impl Cause {
                 slice,
                 writer,
             } => {
-                let stale = match writer {
-                    Writer::Controller => "the EndpointSlice controller has not updated it",
-                    Writer::Former => {
-                        "it is left from the time when the Service had a selector, and nothing updates it"
-                    }
-                    Writer::Mirror => "it mirrors the Service's Endpoints object",
-                    Writer::Other => "the EndpointSlice controller did not write it",
-                };
+                let stale = writer.behind();
                 let list = match slice.as_str() {
                     "" => "an EndpointSlice of the Service".to_owned(),
                     name => format!("EndpointSlice {name}"),
@@ -470,8 +479,14 @@ impl Cause {
                 preserves,
                 ..
             } => balancer(subject, node, names, node_ports, *preserves),
-            Self::Pending { node_ports } => {
+            Self::Pending { node_ports, class } => {
                 let ports: Vec<String> = node_ports.iter().map(u16::to_string).collect();
+                let class = class.as_ref().map_or_else(String::new, |class| {
+                    format!(
+                        ", as only the controller of its loadBalancerClass {class} gives it one: the others, such as MetalLB's, leave \
+                         it alone"
+                    )
+                });
                 let way = match ports.as_slice() {
                     [] => String::new(),
                     [port] => {
@@ -483,7 +498,7 @@ impl Cause {
                     ),
                 };
                 format!(
-                    "no load balancer has given {subject} an address (EXTERNAL-IP is <pending>){way}"
+                    "no load balancer has given {subject} an address (EXTERNAL-IP is <pending>){class}{way}"
                 )
             }
             Self::UndeclaredPort { port, declared } => {
@@ -737,6 +752,20 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
                 [] => String::new(),
                 pods => format!("; {}", waits(pods)),
             }
+        ),
+        Lack::Outdated {
+            pods,
+            slices,
+            writer,
+        } => format!(
+            "{subject} has no ready {of_family}endpoint{since}: its EndpointSlice{} says that {} not ready, although the kubelet reports \
+             Ready: {}",
+            in_brackets(slices),
+            match pods.as_slice() {
+                [pod] => format!("pod {pod} is"),
+                pods => format!("pods {} are", listed(pods)),
+            },
+            writer.behind()
         ),
         Lack::Terminating { endpoints } => format!(
             "{subject} has no {of_family}endpoint{since}: all of {} are terminating",

@@ -6,7 +6,7 @@ use super::cause::Cause;
 use super::target;
 use super::target::{At as AskedAt, Found};
 use crate::verdict::{Kind, Target};
-use kpx_node::cluster::Service;
+use kpx_node::cluster::{Service, ServicePort};
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::Port;
 use kpx_node::words::listed;
@@ -64,12 +64,12 @@ fn other_targets<'p>(
     is_other.then(|| targets.into_iter().collect())
 }
 
-/// Returns why kube-proxy does not serve `service` at all.
-pub(super) fn not_served(service: &Service) -> Option<Cause> {
+/// Returns why kube-proxy does not serve the Service that was found, one of `services`, at all.
+pub(super) fn not_served(found: &Found<'_>, services: &[Service]) -> Option<Cause> {
+    let service = found.service;
     let spec = &service.spec;
     if spec.kind == "ExternalName" {
-        let target = spec.external_name.clone().unwrap_or_default();
-        return Some(Cause::ExternalName { target });
+        return Some(alias(found, services));
     }
     let labels = &service.metadata.labels;
     if let Some(proxy) = labels.get("service.kubernetes.io/service-proxy-name") {
@@ -78,6 +78,44 @@ pub(super) fn not_served(service: &Service) -> Option<Cause> {
     }
     let has_none = spec.cluster_ip.is_empty() && spec.cluster_ips.is_empty();
     has_none.then_some(Cause::NoClusterIp)
+}
+
+/// Returns what is wrong with the ports of the `ExternalName` Service that was found: its name is an alias, which translates none.
+fn alias(found: &Found<'_>, services: &[Service]) -> Cause {
+    let spec = &found.service.spec;
+    let target = spec.external_name.clone().unwrap_or_default();
+    let asked = match &found.only {
+        Some(target::Only::Named(word)) => Some(word.as_str()),
+        _ => None,
+    };
+    let is_asked = |port: &&ServicePort| {
+        asked.is_none_or(|word| port.name == word || port.port.to_string() == word)
+    };
+    let ports: Vec<&ServicePort> = spec.ports.iter().filter(is_asked).collect();
+    let other = |port: &&ServicePort| {
+        let to = u16::try_from(port.target_port.as_ref()?.as_u64()?).ok()?;
+        (to != port.port && to != 0).then_some((port.port, to))
+    };
+    let mut words = target.trim_end_matches('.').split('.');
+    let to = match (words.next(), words.next(), words.next()) {
+        (Some(name), Some(namespace), Some("svc")) => services.iter().find(|service| {
+            service.metadata.name == name && service.metadata.namespace == namespace
+        }),
+        _ => None,
+    };
+    let to = to.filter(|to| to.spec.kind != "ExternalName" && to.spec.cluster_ip != "None");
+    let number = asked
+        .and_then(|word| word.parse().ok())
+        .or_else(|| ports.first().map(|port| port.port));
+    let lacks_port = to.zip(number).filter(|(to, number)| {
+        let mut all = to.spec.ports.iter();
+        all.all(|port| port.port != *number)
+    });
+    Cause::ExternalName {
+        untranslated: ports.iter().find_map(other),
+        lacks_port: lacks_port.map(|(to, number)| (target::full(to), number)),
+        target,
+    }
 }
 
 /// Returns that `service` does not have the family of `target`.

@@ -95,6 +95,9 @@ const DOCKER: &str = "Docker";
 /// The owner of rules in a chain that Docker creates but does not fill.
 pub const ADMINISTRATOR: &str = "the administrator (DOCKER-USER)";
 
+/// The firewall that NixOS makes of its configuration.
+pub const NIXOS: &str = "the NixOS firewall";
+
 /// A firewall: `ConfigServer` Security & Firewall.
 pub const CSF: &str = "CSF";
 
@@ -258,6 +261,21 @@ pub const SOFTWARE: &[Software] = &[
         signs: &["0x40000/0xff0000", "0x80000/0xff0000"],
         links: &["tailscale*"],
         ..named("Tailscale", &["ts-"])
+    },
+    Software {
+        tables: &["mullvad"],
+        links: &["wg0-mullvad", "wg-mullvad"],
+        ..named("Mullvad VPN", &[])
+    },
+    Software {
+        tables: &["nordvpn*"],
+        signs: &["nordvpn"],
+        links: &["nordlynx*", "nordtun*"],
+        ..named("NordVPN", &[])
+    },
+    Software {
+        tables: &["nixos-fw"],
+        ..named(NIXOS, &["nixos-fw"])
     },
     Software {
         tables: &["wg-quick-*"],
@@ -550,6 +568,11 @@ mod tests {
             (chain("f2b-sshd"), "fail2ban"),
             (chain("LOGDROPOUT"), CSF),
             (maker_of_table("talos"), "Talos"),
+            (maker_of_table("mullvad"), "Mullvad VPN"),
+            (maker_of_link("wg0-mullvad"), "Mullvad VPN"),
+            (chain("nixos-fw-log-refuse"), NIXOS),
+            (maker_of_table("nixos-fw"), NIXOS),
+            (maker_of_rule("-i eth0 -j DROP", Some("nordvpn")), "NordVPN"),
             (maker_of_table("io.systemd.nat"), "systemd-networkd"),
             (maker_of_table("nm-shared-eth1"), "NetworkManager"),
             (maker_of_table("wg-quick-wg0"), "WireGuard"),

@@ -4,8 +4,11 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::Metadata;
 use super::metadata::null_is_default;
+use super::{Metadata, Service};
+
+/// The controller that writes the slices of Services with a selector.
+pub const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 
 /// An EndpointSlice.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -38,6 +41,11 @@ impl EndpointSlice {
             .labels
             .get("endpointslice.kubernetes.io/managed-by");
         label.map(String::as_str)
+    }
+
+    /// Returns whether the EndpointSlice controller made it for a selector that `service`, its Service, has no more: nothing updates it.
+    pub fn is_orphan(&self, service: &Service) -> bool {
+        self.managed_by() == Some(CONTROLLER) && service.selector().is_none()
     }
 
     /// Returns namespace and name of its Service, if its label names one.

@@ -107,6 +107,8 @@ pub struct Condition {
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
+    /// The reason, as one word.
+    pub reason: String,
     /// Details of the condition.
     pub message: String,
     /// Time of the last change of `status`, RFC 3339.

@@ -24,14 +24,15 @@ mod workload;
 
 pub use config_map::ConfigMap;
 pub use endpoints::{
-    ByService, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, Named, TargetRef,
+    ByService, CONTROLLER, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, Named,
+    TargetRef,
 };
 pub use list::{List, list, list_naming, missing, yaml};
 pub use matching::{Matching, makes_none};
 pub use metadata::{Condition, Labels, ManagedFields, Metadata, Owner};
 pub use node::{Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus};
 pub use placement::Misplaced;
-pub use readiness::{NOT_PULLED, Unready, silent_nodes};
+pub use readiness::{NOT_PULLED, Unready, outdated, silent_nodes};
 pub use service::{
     ClientIp, Ingress, LoadBalancerStatus, Service, ServiceCidr, ServiceCidrSpec, ServicePort,
     ServiceSpec, ServiceStatus, SessionAffinityConfig,

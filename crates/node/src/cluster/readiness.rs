@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use serde_json::Value;
 
-use super::{Condition, Container, ContainerStatus, Endpoint, Node, Pod};
+use super::{Condition, Conditions, Container, ContainerStatus, Endpoint, Node, Pod};
 use crate::words::{listed, number_of};
 
 /// Why a pod is not ready, as its status says. [`Display`] calls the pod "it".
@@ -96,6 +96,16 @@ impl Display for Unready {
 pub const NOT_PULLED: &[&str] = &["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"];
 
 impl Node {
+    /// Returns whether the provider's route controller says that it made no route to the pods of this Node.
+    pub fn lacks_route(&self) -> bool {
+        let mut conditions = self.status.conditions.iter();
+        conditions.any(|condition| {
+            condition.kind == "NetworkUnavailable"
+                && condition.status == "True"
+                && condition.reason == "NoRouteCreated"
+        })
+    }
+
     /// Returns since when its kubelet no longer reports, RFC 3339, empty if that is not known; `None` if it does.
     pub fn silent_since(&self) -> Option<&str> {
         let mut conditions = self.status.conditions.iter();
@@ -125,6 +135,30 @@ pub fn silent_nodes(endpoints: &[&Endpoint], nodes: &[Node]) -> Vec<String> {
         own.any(|endpoint| endpoint.node_name.as_ref() == Some(name))
     };
     names.filter(has_endpoint).cloned().collect()
+}
+
+/// Returns the pods among `pods` that are ready although `endpoints` list them as not ready, as `NAMESPACE/NAME`: their EndpointSlices are
+/// behind. Pods on Nodes among `nodes` that do not report are left out.
+pub fn outdated(endpoints: &[&Endpoint], pods: &[Pod], nodes: &[Node]) -> Vec<String> {
+    let silent = silent_nodes(endpoints, nodes);
+    let is_behind = |endpoint: &&&Endpoint| {
+        let Conditions {
+            ready, terminating, ..
+        } = endpoint.conditions;
+        ready == Some(false) && terminating != Some(true)
+    };
+    let pod = |endpoint: &&Endpoint| {
+        let target = endpoint.target_ref.as_ref()?;
+        let mut all = pods.iter();
+        let pod = all.find(|pod| {
+            pod.metadata.name == target.name && pod.metadata.namespace == target.namespace
+        })?;
+        let node = pod.spec.node_name.as_ref();
+        let is_silent = node.is_some_and(|node| silent.contains(node));
+        (pod.is_ready() && !is_silent).then(|| format!("{}/{}", target.namespace, target.name))
+    };
+    let behind = endpoints.iter().filter(is_behind);
+    behind.filter_map(pod).collect()
 }
 
 impl Pod {

@@ -3,6 +3,7 @@
 pub mod agents;
 pub mod arptables;
 pub mod bpf;
+mod branch;
 pub mod conntrack;
 pub mod counters;
 pub mod crowd;

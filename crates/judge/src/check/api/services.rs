@@ -9,13 +9,13 @@ use crate::check::core::{
     sysctl_proof, unlabelled,
 };
 use crate::check::{
-    Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
-    Writer, no_report, silent_fix, stale_fix, unnetworked_fix,
+    Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
+    Verdict, When, Writer, early_demux_fix, no_report, silent_fix, stale_fix, unnetworked_fix,
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{
     Endpoint, EndpointSlice, Matching, Metadata, Pod, Service, ServicePort, Unready, makes_none,
-    silent_nodes,
+    outdated, silent_nodes,
 };
 use kpx_node::desired::matching;
 use kpx_node::evidence::{Gap, Item};
@@ -45,13 +45,20 @@ pub(super) const CHECKS: &[Check] = &[
             Example::anywhere("kubectl -n NAMESPACE get pods -l SELECTOR").with(&["NAMESPACE", "SELECTOR"]),
         ],
         fix: Text::plain("Start the pods, or correct the selector: compare it with the pods' labels. If pods are not ready, read their events."),
-        incidents: &["kubernetes/kubernetes#17359"],
+        incidents: &[
+            "kubernetes/kubernetes#17359",
+            "kubernetes/kubernetes#125619: a ready pod that its slice calls not ready",
+            "aws/amazon-vpc-cni-k8s#1269: probes of pods with security groups",
+        ],
         needs: &[&[
             Item::Services,
             Item::EndpointSlices,
             Item::Pods,
             Item::Nodes,
             Item::Addresses,
+            Item::Sysctl,
+            Item::Rules,
+            Item::Routes,
         ]],
         caused_by: &[],
         run: no_endpoints,
@@ -94,7 +101,11 @@ pub(super) const CHECKS: &[Check] = &[
             "Check the health of kube-controller-manager; run `kubectl -n NAMESPACE delete endpointslice NAME`: the controller \
              recreates it if the Service has a selector.",
         ),
-        incidents: &["kubernetes/kubernetes#76338"],
+        incidents: &[
+            "kubernetes/kubernetes#76338",
+            "kubernetes/kubernetes#107583: slices that are behind",
+            "kubernetes/kubernetes#111929: slices of a former selector",
+        ],
         needs: &[&[
             Item::EndpointSlices,
             Item::Services,
@@ -104,7 +115,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Addresses,
             Item::ProxyConfig,
         ]],
-        caused_by: &[],
+        caused_by: &[Because::Services("SV01")],
         run: stale_endpoints,
     },
     Check {
@@ -207,7 +218,13 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         }
         let seen = format!("none of {} endpoints is ready", all.len());
         let pods = findings.read(facts.node.pods());
-        let silent = silent_nodes(&all, facts.node.nodes().map_or(&[][..], Vec::as_slice));
+        let nodes = facts.node.nodes().map_or(&[][..], Vec::as_slice);
+        let silent = silent_nodes(&all, nodes);
+        let behind = outdated(&all, pods.map_or(&[][..], Vec::as_slice), nodes);
+        if let Some(slice) = ours.first().filter(|_| !behind.is_empty()) {
+            findings.push(outdated_slice(service, slice, &behind));
+            continue;
+        }
         let mut finding = unready(facts, service, &seen, pods);
         if !silent.is_empty() {
             let message = format!("the Service has no ready endpoint: {}", no_report(&silent));
@@ -218,6 +235,26 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         findings.push(finding);
     }
     findings.verdict()
+}
+
+/// Returns the finding of `service`, whose `slice` lists the ready pods `behind` as not ready.
+fn outdated_slice(service: &Service, slice: &EndpointSlice, behind: &[String]) -> Finding {
+    let (first, others) = (&behind[0], behind.len() - 1);
+    let more = match others {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    let writer = Writer::of(slice, Some(service));
+    let message = format!(
+        "the Service has no ready endpoint: pod {first}{more} is Ready, but its EndpointSlice says otherwise: {}",
+        writer.behind()
+    );
+    let Metadata {
+        namespace, name, ..
+    } = &service.metadata;
+    Finding::new(Severity::Error, service, message)
+        .evidence([Proof::object("EndpointSlice", &slice.metadata.name)])
+        .fix(writer.fix(namespace, &slice.metadata.name, name))
 }
 
 /// Returns the finding of `service`, which has ready endpoints, if it has none of one of its families.
@@ -342,6 +379,12 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
         .find(|pod| pod.unready() == Some(Unready::Stale));
     let stale =
         stale.map(|pod| stale_fix(&format!("{}/{}", pod.metadata.namespace, pod.metadata.name)));
+    let loses = |pod: &&&Pod| {
+        let is_probed = matches!(pod.unready(), Some(Unready::Probe { .. }));
+        let address = pod.addresses().next().filter(|_| is_probed);
+        address.and_then(|address| facts.node.loses_answers(address))
+    };
+    let unheard = selected.iter().find_map(|pod| loses(&pod));
     let reasons = selected.into_iter().filter_map(|pod| {
         let meta = &pod.metadata;
         let why = pod.unready()?;
@@ -351,7 +394,12 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
     let reasons: Vec<(&Metadata, String)> = reasons.collect();
     let base = "the Service has no ready endpoint";
     let message = match reasons.first() {
-        Some((_, why)) => format!("{base}: {why}"),
+        Some((_, why)) => {
+            let lost = unheard
+                .as_ref()
+                .map_or_else(String::new, |why| format!("; {why}"));
+            format!("{base}: {why}{lost}")
+        }
         None => base.to_owned(),
     };
     let look = reasons
@@ -371,7 +419,7 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
     } else {
         finding
     };
-    match stale.or(look) {
+    match stale.or(unheard.map(|_| early_demux_fix())).or(look) {
         Some(fix) => finding.fix(fix),
         None => finding,
     }

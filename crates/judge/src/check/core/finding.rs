@@ -40,7 +40,7 @@ pub enum Weight {
     /// As its severity says.
     #[default]
     Usual,
-    /// It comes before others: no connection to its Services works, or that is unknown.
+    /// It comes before others: no connection to its Services works, that is unknown, or packets of all are lost now.
     First,
     /// It stops connections only under some conditions: where all Services work, it is no error.
     Conditional,
@@ -94,7 +94,8 @@ impl Finding {
         self
     }
 
-    /// Says that no connection to its Services works, or that this is unknown: it comes before others of its severity.
+    /// Says that no connection to its Services works, that this is unknown, or that packets of all are lost now: it comes before others of its
+    /// severity.
     #[must_use]
     pub const fn first(mut self) -> Self {
         self.ties.weight = Weight::First;

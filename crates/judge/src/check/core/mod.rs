@@ -80,6 +80,6 @@ pub(in crate::check) use syncs::{family_or_proxy, proxy_metrics, queued, syncs_s
 pub(in crate::check) use versions::{VERSION, kernel_proof, newer_nft, tool_version, version_in};
 pub(in crate::check) use way::{RANGE_OF_ITS_OWN, one_mac_fix, wireguard_fix};
 pub use way::{
-    bypass_fix, diverter_fix, home_fix, no_report, no_route_fix, route_fix, silent_fix, stale_fix,
-    unnetworked_fix, way_there_fix,
+    bypass_fix, diverter_fix, early_demux_fix, home_fix, no_report, no_route_fix, route_fix,
+    silent_fix, stale_fix, unnetworked_fix, way_there_fix,
 };

@@ -567,6 +567,12 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             error,
             ..
         } => off_tunnel_fix((link, state), agent.as_deref(), error.as_deref()),
+        Obstacle::NoCloudRoute { .. } => Fix::kubectl(
+            "The events have the reason why the provider's controller (cloud-controller-manager) made no route: the limit of the route \
+             table, a permission, another route with this range, or a machine that it does not find by the Node's name or zone. It tries \
+             again by itself.",
+            "kubectl get events -A --field-selector reason=FailedToCreateRoute",
+        ),
         Obstacle::BlockedByCloud { .. } => Fix::kubectl(
             "Let Calico carry packets in VXLAN instead: vxlanMode: Always and ipipMode: Never in the IP pool. They take effect on all nodes \
              within seconds.",

@@ -133,6 +133,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             inside: Some(_), ..
         } => "the pod",
         Obstacle::BlockedByCloud { cloud, .. } => cloud,
+        Obstacle::NoCloudRoute { .. } => "the provider's route controller",
         Obstacle::HeldElsewhere {
             holder: AddressHolder::All(_),
             ..

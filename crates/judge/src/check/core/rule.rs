@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::{Fix, Line, Proof, tool};
 use crate::trace::{Accepted, PODS, Rule};
 use crate::verdict::{By, Limit, Pass, PluginAgent};
-use kpx_node::net::Family;
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::IptablesBackend;
 use kpx_node::node::agents::Agent;
-use kpx_node::owner::chain_owner::{ADMINISTRATOR, CSF, Maker};
+use kpx_node::owner::chain_owner::{ADMINISTRATOR, CSF, Maker, NIXOS};
 
 /// The fix of a rule without a known owner.
 const DELETE: &str =
@@ -175,6 +175,34 @@ const OWNERS: &[Owner] = &[
     node("nerdctl", "nerdctl ps"),
     node("Podman", "podman ps"),
     node("Tailscale", "tailscale debug prefs"),
+    Owner {
+        change: Some(
+            "The Mullvad app lets pass only what its own rules accept, DNS to its own resolver in particular, and makes them again. Mark \
+             the connections of pods, also those to the cluster's DNS, so that it leaves them alone: a table of nftables with a chain at \
+             priority -100 that sets `ct mark 0x00000f41` and `meta mark 0x6d6f6c65` for the range of pods; or disconnect the app on this \
+             node (`mullvad disconnect`, with lockdown mode off).",
+        ),
+        ..node(
+            "Mullvad VPN",
+            "mullvad status && nft list table inet mullvad",
+        )
+    },
+    Owner {
+        change: Some(
+            "NordVPN's firewall and kill switch close the node but for its tunnel, and come back when they are deleted: allow the ranges of \
+             nodes, pods and Services (`nordvpn allowlist add subnet RANGE`), or turn them off (`nordvpn set killswitch off`, `nordvpn set \
+             firewall off`).",
+        ),
+        ..node("NordVPN", "nordvpn settings")
+    },
+    Owner {
+        change: Some(
+            "Change the NixOS configuration, and run `nixos-rebuild switch`: a change by hand is gone with the next one. \
+             networking.firewall.trustedInterfaces takes the links of the pods, allowedTCPPorts and allowedUDPPorts what others ask \
+             for, and checkReversePath turns off the filter of reverse paths.",
+        ),
+        ..node(NIXOS, "grep -rn networking.firewall /etc/nixos")
+    },
     node("WireGuard", "grep -n . /etc/wireguard/*.conf"),
     node("keepalived", "grep -n . /etc/keepalived/keepalived.conf"),
     node("NetworkManager", "nmcli connection show"),
@@ -287,7 +315,7 @@ pub fn rule_fix(by: &By) -> Fix {
     }
     if let Some(policies) = &by.policies {
         let text = "A NetworkPolicy applies to the pod, and no rule of one lets these packets pass: allow them in a policy. If one allows them \
-                    already, the rules or IP sets of this node are behind: restart the agent that writes them.";
+                    already, or none selects the pod, the rules or IP sets of this node are behind: restart the agent that writes them.";
         let line = match policies.iter().find_map(|policy| policy.split_once('/')) {
             Some((namespace, name)) => format!("kubectl -n {namespace} edit networkpolicy {name}"),
             None => POLICIES.to_owned(),
@@ -366,6 +394,40 @@ pub fn rule_fix(by: &By) -> Fix {
         Some(Place::Cluster(command)) => Fix::kubectl(text, command),
         None => Fix::on_node(text, by.listing.clone()),
     }
+}
+
+/// Returns how the firewall that made the rule of `by` lets packets to `port` of `proto` pass for good; `None` if it is not known.
+pub(super) fn port_fix(by: &By, proto: Proto, port: u16) -> Option<Fix> {
+    let Maker::Other(who) = by.maker else {
+        return None;
+    };
+    let command = match who {
+        "ufw" => format!("ufw allow {port}/{proto}"),
+        "firewalld" => {
+            let port = format!("--add-port={port}/{proto}");
+            format!("firewall-cmd {port} && firewall-cmd --permanent {port}")
+        }
+        NIXOS => {
+            let option = match proto {
+                Proto::Udp => "allowedUDPPorts",
+                _ => "allowedTCPPorts",
+            };
+            return Some(Fix::on_node(
+                format!(
+                    "Open the port in the NixOS configuration of each node, networking.firewall.{option} = [ {port} ], and run \
+                     `nixos-rebuild switch`: a change by hand is gone with the next one."
+                ),
+                "grep -rn networking.firewall /etc/nixos",
+            ));
+        }
+        _ => return None,
+    };
+    Some(Fix::on_node(
+        format!(
+            "Let {who} accept the packets of the tunnel on each node, now and after a restart."
+        ),
+        command,
+    ))
 }
 
 /// Returns the command that lets packets from outside to one address and port pass the firewall `who`.

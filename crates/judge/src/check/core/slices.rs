@@ -1,6 +1,6 @@
 //! EndpointSlices with endpoints that do not exist: who writes them, and how to correct them.
 
-use kpx_node::cluster::{EndpointSlice, Service};
+use kpx_node::cluster::{CONTROLLER, EndpointSlice, Service};
 use serde::Serialize;
 
 use crate::check::Fix;
@@ -72,12 +72,24 @@ impl Writer {
     /// Returns who writes `slice` of `service`; `None` for a Service that is not known.
     pub fn of(slice: &EndpointSlice, service: Option<&Service>) -> Self {
         match slice.managed_by() {
-            Some("endpointslice-controller.k8s.io") => match service {
-                Some(service) if service.selector().is_none() => Self::Former,
-                _ => Self::Controller,
-            },
+            Some(CONTROLLER) if service.is_some_and(|service| slice.is_orphan(service)) => {
+                Self::Former
+            }
+            Some(CONTROLLER) => Self::Controller,
             Some(MIRRORING) => Self::Mirror,
             _ => Self::Other,
+        }
+    }
+
+    /// Returns the words for an EndpointSlice of this writer that is not as the cluster is.
+    pub const fn behind(self) -> &'static str {
+        match self {
+            Self::Controller => "the EndpointSlice controller has not updated it",
+            Self::Former => {
+                "it is left from the time when the Service had a selector, and nothing updates it"
+            }
+            Self::Mirror => "it mirrors the Service's Endpoints object",
+            Self::Other => "the EndpointSlice controller did not write it",
         }
     }
 

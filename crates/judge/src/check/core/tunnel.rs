@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::rule::rule_fix;
+use super::rule::{port_fix, rule_fix};
 use crate::check::Fix;
 use crate::verdict::{By, PortHolder, TunnelState};
 use kpx_node::net::{Family, Proto};
@@ -103,6 +103,10 @@ pub(super) fn tunnel_fix(
 ) -> Fix {
     if !by.closes {
         return rule_fix(by);
+    }
+    let of_firewall = incoming && proto == Proto::Udp;
+    if let Some(fix) = of_firewall.then(|| port_fix(by, proto, port)).flatten() {
+        return fix;
     }
     let (family, number) = (Family::of(peer), proto.number());
     let ip = family.nft_name();

@@ -106,6 +106,16 @@ pub fn stale_fix(pod: &str) -> Fix {
     )
 }
 
+/// Returns the fix of probes whose answers the kernel drops, as the pods have network cards of their own on AWS.
+pub fn early_demux_fix() -> Fix {
+    Fix::kubectl(
+        "Let the AWS VPC CNI set net.ipv4.tcp_early_demux to 0 when it starts on a node, or POD_SECURITY_GROUP_ENFORCING_MODE to standard, with \
+         which probes do not pass the card.",
+        "kubectl -n kube-system patch daemonset aws-node -p '{\"spec\":{\"template\":{\"spec\":{\"initContainers\":[{\"name\":\
+         \"aws-vpc-cni-init\",\"env\":[{\"name\":\"DISABLE_TCP_EARLY_DEMUX\",\"value\":\"true\"}]}]}}}}'",
+    )
+}
+
 /// Returns the fix of clients on the node for which no route leads to the Service address `to`.
 pub fn no_route_fix(to: IpAddr) -> Fix {
     Fix::on_node(
@@ -342,6 +352,18 @@ pub(super) fn diversion_fix(removal: String, daemon: Option<&str>) -> Fix {
 
 /// Returns the fix of a routing policy rule that diverts packets to pods of the node, with the rule that leads them past it.
 pub fn bypass_fix(bypass: &PolicyRule) -> Fix {
+    // The priorities of its rules, and the numbers of its tables.
+    let of_cloud_setup = [30200..30300, 30400..30500];
+    if of_cloud_setup
+        .iter()
+        .any(|all| all.contains(&(bypass.priority + 1)))
+    {
+        return Fix::on_node(
+            "Rules with this priority are those of nm-cloud-setup (NetworkManager), whose tables lack the routes to pods: disable it, and \
+             restart the node, or delete its rules and tables.",
+            "systemctl disable --now nm-cloud-setup.service nm-cloud-setup.timer",
+        );
+    }
     Fix::on_node(
         "Let packets to pods look up table main before the rule that leads them elsewhere. Repeat it at boot, or set it in \
          the configuration of the program that made that rule.",

@@ -1,5 +1,7 @@
 //! kube-proxy's mode and configuration.
 
+use std::net::IpAddr;
+
 use super::silence::{edit_of, proxy_sets};
 use crate::check::core::{
     COPY, Collector, FAMILIES, IDLE, MODE, OBSERVED, REPLACED, REPLACEMENT, Source, VERSION,
@@ -15,6 +17,7 @@ use kpx_node::backend::Mode;
 use kpx_node::backend::requirements::{self, Refusal};
 use kpx_node::cluster::config::{go_duration, is_readable, written};
 use kpx_node::cluster::{Pod, validate};
+use kpx_node::evidence::processes::Processes;
 use kpx_node::evidence::proxy_log::Kind;
 use kpx_node::evidence::{Gap, Item, Time};
 use kpx_node::net::Family;
@@ -65,6 +68,7 @@ pub(super) const CHECKS: &[Check] = &[
                 Item::Processes,
                 Item::Pods,
                 Item::DaemonSets,
+                Item::Addresses,
             ],
         ],
         caused_by: &[
@@ -406,7 +410,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         let apart = apart(facts).filter(|_| held == "none");
         let gone = match &apart {
             Some(pod) => format!(
-                ": kube-proxy's pod {} has a network of its own, and the rules are there",
+                ", as kube-proxy's pod {} has a network of its own, and the rules are there",
                 pod.metadata.name
             ),
             None => wrote.map_or_else(String::new, |at| {
@@ -442,11 +446,23 @@ fn mode(facts: &Facts<'_>) -> Verdict {
 
 /// Returns kube-proxy's pod on this node, if it runs in a network of its own instead of the node's.
 fn apart<'f>(facts: &'f Facts<'_>) -> Option<&'f Pod> {
-    let mut proxies = facts.node.processes().ok()?.kube_proxies().peekable();
-    proxies.peek()?;
-    let is_apart = proxies.all(|process| process.same_network == Some(false));
     let pod = facts.node.proxy_pod(facts.node_name().as_deref())?;
-    (is_apart && !pod.spec.host_network).then_some(pod)
+    if pod.spec.host_network {
+        return None;
+    }
+    let processes = facts.node.processes();
+    let mut proxies = processes.into_iter().flat_map(Processes::kube_proxies);
+    let is_apart = if let Some(first) = proxies.next() {
+        let mut all = std::iter::once(first).chain(proxies);
+        all.all(|process| process.same_network == Some(false))
+    } else {
+        // Without the processes its address tells: a pod of the node's network has one of the node.
+        let own = &facts.node.addresses().ok()?.all;
+        let is_others = |addr: IpAddr| own.iter().all(|own| own.addr.addr != addr);
+        let mut addresses = pod.addresses().peekable();
+        addresses.peek().is_some() && addresses.all(is_others)
+    };
+    is_apart.then_some(pod)
 }
 
 /// Returns when kube-proxy's last sync of `family` ended.

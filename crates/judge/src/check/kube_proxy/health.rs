@@ -404,11 +404,34 @@ fn unstarted(facts: &Facts<'_>, pod: &Pod, status: &ContainerStatus) -> Option<F
     let of = UNSTARTED
         .iter()
         .find(|unstarted| unstarted.reasons.contains(&reason))?;
-    let message = format!("kube-proxy does not run: {} ({reason})", of.why);
+    let waiting = status.state.waiting.as_ref()?;
+    let said = waiting
+        .message
+        .as_deref()
+        .map(last_words)
+        .unwrap_or_default();
+    let said = if said.is_empty() {
+        String::new()
+    } else {
+        format!(": {said}")
+    };
+    let message = format!("kube-proxy does not run: {} ({reason}{said})", of.why);
     let finding = process(of.severity, ProcessState::Unstarted, message);
     let meta = &pod.metadata;
     let events = format!("kubectl -n {} describe pod {}", meta.namespace, meta.name);
     Some(finding.fix(Fix::kubectl(of.fix, events)))
+}
+
+/// Returns the end of `said`, what a container runtime says of a failure, which has the reason: `… caused: apply caps: operation not
+/// permitted: unknown`.
+fn last_words(said: &str) -> &str {
+    let ends = ["process: ", "caused: ", "caused \"", "error: "];
+    let starts = ends
+        .iter()
+        .filter_map(|end| Some(said.rfind(end)? + end.len()));
+    let rest = starts.max().map_or(said, |start| &said[start..]);
+    rest.trim_end_matches(": unknown")
+        .trim_matches(['"', ' ', '\n', '\\'])
 }
 
 /// Returns whether the container ended because it exceeded its memory limit.
@@ -696,6 +719,24 @@ fn slow(facts: &Facts<'_>) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reason_is_at_the_end_of_what_a_container_runtime_says() {
+        for (said, reason) in [
+            (
+                "container create failed: time=\"2026-11-20T12:43:40Z\" level=error msg=\"container_linux.go:380: starting container process \
+                 caused: apply caps: operation not permitted\"",
+                "apply caps: operation not permitted",
+            ),
+            (
+                "OCI runtime create failed: unable to start container process: error during container init: no such device: unknown",
+                "error during container init: no such device",
+            ),
+            ("no command specified", "no command specified"),
+        ] {
+            assert_eq!(last_words(said), reason, "{said}");
+        }
+    }
 
     #[test]
     fn an_exit_is_left_behind_only_if_it_blames_what_the_new_mode_does_without() {

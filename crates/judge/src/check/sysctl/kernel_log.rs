@@ -1,5 +1,6 @@
 //! SY18: messages of the kernel about packets that it drops and processes that it kills.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::check::core::{MODE, wireguard_fix};
@@ -9,9 +10,11 @@ use crate::check::{
 };
 use crate::verdict::{Corrupted, MOST_TRACKED, sysctl_of};
 use kpx_node::backend::Mode;
+use kpx_node::cluster::Pod;
 use kpx_node::evidence::Item;
 use kpx_node::evidence::kernel_log::{self, Entry, Martian};
-use kpx_node::net::Family;
+use kpx_node::net::{Family, Proto};
+use kpx_node::owner::Port;
 use kpx_node::words::number_of;
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -30,10 +33,20 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#18604: table full",
         "kubernetes/kops#4533: neighbor table overflow",
         "siderolabs/talos#8935: NETDEV WATCHDOG, transmit queue timed out",
+        "kubernetes/kubernetes#62334: TCP out of memory",
+        "moby/moby#5618: unregister_netdevice",
+        "couchbase/sync_gateway#1193: skb rides the rocket",
     ],
     needs: &[
         MODE,
-        &[Item::KernelLog, Item::Services, Item::Links, Item::Nodes],
+        &[
+            Item::KernelLog,
+            Item::Services,
+            Item::Links,
+            Item::Nodes,
+            Item::Pods,
+            Item::Routes,
+        ],
     ],
     caused_by: &[
         Because::Same("CT01"),
@@ -115,7 +128,8 @@ fn messages(facts: &Facts<'_>) -> Verdict {
                 Proof::Note(format!("{count}{when}")),
             ]);
         Some(match of.fix.filter(|_| severity >= Severity::Warning) {
-            Some(fix) => finding.fix(fix),
+            // Packets are lost now: that comes before plans.
+            Some(fix) => finding.fix(fix).first(),
             None => finding,
         })
     });
@@ -128,7 +142,7 @@ fn messages(facts: &Facts<'_>) -> Verdict {
 
 /// Returns what `line` means for Services; `None` if nothing.
 fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
-    use Severity::{Info, Warning};
+    use Severity::{Error, Info, Warning};
     let line = entry.text;
     let has = |part: &str| line.contains(part);
     if has("nf_conntrack: table full") || has("nf_conntrack: nf_conntrack: table full") {
@@ -221,6 +235,28 @@ fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
             format!("ethtool -i {device}; ip -s link show {device}"),
         ));
     }
+    if has("skb rides the rocket") {
+        let card = default_link(facts)?;
+        let text = "the kernel dropped packets of more parts than the card of this virtual machine takes (xen_netfront)";
+        return Some(Meaning::new(Subject::link(&card), Warning, text).fix(
+            "Turn scatter-gather off at the card, also with a udev rule, or use a type of machine with another card (on AWS one with ENA).",
+            format!("ethtool -K {card} sg off"),
+        ));
+    }
+    if let Some(device) = word_after(line, "unregister_netdevice: waiting for ") {
+        let text = "the kernel waits for a network device of a pod that is gone, and makes and removes no networks of pods until then";
+        let services = starting_here(facts);
+        let severity = if services.is_empty() { Warning } else { Error };
+        let node = facts.called().unwrap_or_else(|_| "NODE".to_owned());
+        return Some(Meaning {
+            services,
+            fix: Some(Fix::kubectl(
+                "Drain the node and restart it: nothing else ends the wait, which is a bug of the kernel. Then update the kernel.",
+                format!("kubectl drain {node} --ignore-daemonsets"),
+            )),
+            ..Meaning::new(Subject::link(device), severity, text)
+        });
+    }
     if has("ossible SYN flooding") {
         let port = word_after(line, "port ")?;
         let port = port.rsplit(':').next()?.trim_end_matches('.');
@@ -235,10 +271,17 @@ fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
     }
     if has("TCP: out of memory") {
         let text = "the kernel dropped packets: its memory for TCP was used up";
-        return Some(Meaning::new(Subject::sysctl("net.ipv4.tcp_mem"), Warning, text).fix(
+        let of_tcp = |port: &&Port| port.proto == Proto::Tcp;
+        let ports = facts.owners().ports().iter().filter(of_tcp);
+        let services: BTreeSet<ServiceRef> =
+            ports.map(|port| ServiceRef::from(&port.name)).collect();
+        return Some(Meaning {
+            services: services.into_iter().collect(),
+            ..Meaning::new(Subject::sysctl("net.ipv4.tcp_mem"), Warning, text).fix(
             "Find the program with the largest queues; raise tcp_mem if all of them are needed.",
             "ss -tm | sort -k2 -n | tail; cat /proc/net/sockstat".to_owned(),
-        ));
+        )
+        });
     }
     if has("Killed process ")
         && line
@@ -277,6 +320,24 @@ fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
         return Some(Meaning::new(Subject::service(service), Info, text));
     }
     None
+}
+
+/// Returns the link of the node's default route.
+fn default_link(facts: &Facts<'_>) -> Option<String> {
+    let mut routes = facts.node.routes().ok()?.all.iter();
+    let default = routes.find(|route| route.destination.prefix == 0 && route.table == "main")?;
+    default.device.clone()
+}
+
+/// Returns the Services with pods that are starting on this node.
+fn starting_here(facts: &Facts<'_>) -> Vec<ServiceRef> {
+    let here = facts.called().ok();
+    let pods = facts.node.pods().into_iter().flatten();
+    let starting = pods.filter(|pod| here.is_some() && pod.spec.node_name == here);
+    let starting: Vec<&Pod> = starting.filter(|pod| pod.is_starting()).collect();
+    let services = facts.node.services().into_iter().flatten();
+    let of = services.filter(|service| starting.iter().any(|pod| service.selects(pod)));
+    of.map(ServiceRef::from).collect()
 }
 
 /// Returns the link whose card hangs.

@@ -630,6 +630,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::OffTunnel { link, .. }
         | Obstacle::TunnelSource { link, .. }
         | Obstacle::BlockedByCloud { link, .. }
+        | Obstacle::NoCloudRoute { link, .. }
         | Obstacle::NoPeer { link, .. }
         | Obstacle::Link {
             link, inside: None, ..

@@ -64,6 +64,7 @@ impl Obstacle {
             | Self::OffTunnel { .. }
             | Self::TunnelSource { .. }
             | Self::BlockedByCloud { .. }
+            | Self::NoCloudRoute { .. }
             | Self::HomeGone { .. }
             | Self::OtherMac { .. }
             | Self::Unanswered { .. }
@@ -167,6 +168,7 @@ impl Obstacle {
             | Self::NoPeer { .. }
             | Self::OtherSource { .. }
             | Self::BlockedByCloud { .. }
+            | Self::NoCloudRoute { .. }
             | Self::IntoTunnel { .. }
             | Self::Detour { .. }
             | Self::HiddenRoute { .. }

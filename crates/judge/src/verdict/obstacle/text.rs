@@ -719,6 +719,14 @@ impl fmt::Display for Obstacle {
                  pod's link, so replies are lost",
                 route_words(route)
             ),
+            Self::NoCloudRoute { node, own, link } => {
+                let what = if *own { "replies" } else { "packets" };
+                write!(
+                    f,
+                    "the provider's network, which {what} to the pods of node {node} pass by {link}, has no route to them \
+                     (condition NetworkUnavailable of the Node: NoRouteCreated)"
+                )
+            }
             Self::BlockedByCloud {
                 link,
                 node,

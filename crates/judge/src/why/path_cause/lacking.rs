@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::check::{Fix, Writer};
+use crate::check::{Fix, Writer, early_demux_fix};
 use crate::verdict::{self, Cell, Fate, Fault, Target};
 use crate::why::blame::Blame;
 use crate::why::endpoints::{
@@ -110,6 +110,9 @@ impl Look<'_> {
         }
         if self.judge.listens_inside(address, port) == Some(false) {
             return Some(Unprobed::Silent);
+        }
+        if let Some(why) = self.node.loses_answers(address) {
+            return Some(Unprobed::Stopped(why, Some(early_demux_fix())));
         }
         let at = SocketAddr::new(address, port);
         let subject = at.to_string();

@@ -18,7 +18,14 @@ use kpx_node::owner::Port;
 use kpx_node::owner::chain_owner::{self, Maker};
 
 /// Software that drops traffic to enforce network policies.
-const POLICIES: [&str; 5] = ["Antrea", "Calico", "Cilium", "Weave Net", "kube-router"];
+const POLICIES: [&str; 6] = [
+    "Antrea",
+    "Azure CNI",
+    "Calico",
+    "Cilium",
+    "Weave Net",
+    "kube-router",
+];
 
 /// Prefixes of nftables tables of kpx, and of network policies.
 const OTHER_TABLES: [&str; 3] = ["kpx-", "kube-network-policies", "npa-"];
