@@ -882,6 +882,8 @@ async fn slices_by_hand_that_kube_proxy_does_not_read_are_named() {
         });
         slices(&dir, "api", |slice| {
             slice["metadata"]["name"] = "api-1".into();
+            let labels = slice["metadata"]["labels"].as_object_mut().unwrap();
+            labels.remove("endpointslice.kubernetes.io/managed-by");
             change(slice);
         });
         dir

@@ -7,6 +7,7 @@ mod random_faults;
 
 use std::time::Duration;
 
+use inside::Inside;
 use kpx_judge::check::Fix;
 use kpx_judge::verdict::{Client, Fate};
 use network::{FAR, NEAR, Network, fate};
@@ -140,6 +141,36 @@ async fn an_address_of_a_pod_is_no_address_of_the_node() {
             ],
         )
         .await;
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn later_packets_know_the_nat_of_their_connection_and_lack_its_mark() {
+    for fault in [
+        "iptables -t mangle -A OUTPUT -m conntrack --ctstate DNAT -j DROP",
+        "iptables -t mangle -A PREROUTING -m conntrack --ctstate SNAT -j DROP",
+        "nft add table ip low\n\
+         nft 'add chain ip low some { type filter hook input priority 101; }'\n\
+         nft add rule ip low some ct status dnat reject",
+        "iptables -I OUTPUT -m mark --mark 0/0x4000 -j DROP",
+        "nft add table ip low\n\
+         nft 'add chain ip low some { type filter hook output priority 0; }'\n\
+         nft add rule ip low some tcp dport 8080 meta mark 0 drop",
+    ] {
+        let network = Network::new();
+        network.shell(fault);
+        network.agree(fault).await;
+        let answer = network.why(FAR).await;
+        assert!(fate(&answer, Client::Host).fails(), "{fault}");
+    }
+    let mut network = Network::new();
+    network.reads_pods = true;
+    let _inside = [&network.client, &network.near].map(Inside::new);
+    let rule = "ip rule add to 10.244.1.5 priority 100 blackhole";
+    network.shell(rule);
+    // The reply of a pod on the same bridge needs no route.
+    network.agree(rule).await;
+    assert_eq!(fate(&network.why(NEAR).await, Client::Pod), Fate::Works);
 }
 
 #[tokio::test]
