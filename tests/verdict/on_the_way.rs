@@ -304,7 +304,11 @@ fn filters_and_qdiscs_on_the_way_drop_or_leave_open() {
     let police = r#"{"actions":[{"kind":"police","control_action":{"type":"drop"}}]}"#;
     for harmless in [
         r#"{"qdiscs":[],"filters":[]}"#.to_owned(),
-        qdisc("eth0", "tbf", r#"{"rate":1250000,"burst":15000,"lat":50000}"#),
+        qdisc(
+            "eth0",
+            "tbf",
+            r#"{"rate":1250000,"burst":15000,"lat":50000}"#,
+        ),
         qdisc("eth0", "netem", r#"{"limit":1000,"delay":{"delay":0.1}}"#),
         filter("eth0", "egress", "matchall", &gact("pass")),
         filter("eth0", "egress", "matchall", mirror),

@@ -55,6 +55,8 @@ const KNOWN: &[&str] = &[
     "add table bridge low; nft 'add chain bridge low some { type filter hook input",
     "arptables -A OUTPUT -d",
     "TEE",
+    // The address of a Service as a broadcast address.
+    "brd 10.96.",
     // Queues that hold no packet.
     "fifo limit",
 ];
