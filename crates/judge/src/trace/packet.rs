@@ -470,6 +470,7 @@ impl Packet {
     /// Returns what packets that follow it bring.
     pub(super) fn carried(&self) -> Carried {
         let written = self.written.as_ref();
+        let (dnat, snat) = self.is_translated();
         Carried {
             tos: self.tos,
             ct_mark: self.ct_mark,
@@ -481,8 +482,8 @@ impl Packet {
             } else {
                 self.zone
             },
-            dnat: self.is_translated().0,
-            snat: self.is_translated().1,
+            dnat,
+            snat,
             written: written.map(|all| Arc::new(all.iter().map(Written::for_others).collect())),
         }
     }

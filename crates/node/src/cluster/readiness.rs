@@ -137,8 +137,8 @@ pub fn silent_nodes(endpoints: &[&Endpoint], nodes: &[Node]) -> Vec<String> {
     names.filter(has_endpoint).cloned().collect()
 }
 
-/// Returns the pods among `pods` that are ready although `endpoints` list them as not ready, as `NAMESPACE/NAME`: their EndpointSlices are
-/// behind. Pods on Nodes among `nodes` that do not report are left out.
+/// Returns the pods, as `NAMESPACE/NAME`, that are ready although `endpoints` list them as not ready: their EndpointSlices are behind. A pod
+/// of a Node that does not report does not count.
 pub fn outdated(endpoints: &[&Endpoint], pods: &[Pod], nodes: &[Node]) -> Vec<String> {
     let silent = silent_nodes(endpoints, nodes);
     let is_behind = |endpoint: &&&Endpoint| {

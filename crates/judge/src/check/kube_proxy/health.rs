@@ -405,16 +405,9 @@ fn unstarted(facts: &Facts<'_>, pod: &Pod, status: &ContainerStatus) -> Option<F
         .iter()
         .find(|unstarted| unstarted.reasons.contains(&reason))?;
     let waiting = status.state.waiting.as_ref()?;
-    let said = waiting
-        .message
-        .as_deref()
-        .map(last_words)
-        .unwrap_or_default();
-    let said = if said.is_empty() {
-        String::new()
-    } else {
-        format!(": {said}")
-    };
+    let said = waiting.message.as_deref().map(last_words);
+    let said = said.filter(|said| !said.is_empty());
+    let said = said.map_or_else(String::new, |said| format!(": {said}"));
     let message = format!("kube-proxy does not run: {} ({reason}{said})", of.why);
     let finding = process(of.severity, ProcessState::Unstarted, message);
     let meta = &pod.metadata;
