@@ -7,6 +7,7 @@ use super::ends::{HEALTHY, NODES, PODS, ROUTES, findings, json, says};
 use super::incidents::{answer, copy, write};
 use super::links::{add_policy_rules, add_routes};
 use super::meant::add_rule;
+use super::objects::{keep, slices};
 use crate::support::kpx;
 
 const OBJECTS: &str = "cluster/pods.json";
@@ -71,20 +72,12 @@ async fn slices_of_a_former_selector_list_pods_that_are_gone() {
 #[tokio::test]
 async fn a_ready_pod_that_its_slice_lists_as_not_ready_is_no_lack_of_pods() {
     let dir = copy(HEALTHY);
-    write(
-        &dir,
-        SLICES,
-        json(|slices| {
-            for slice in slices["items"].as_array_mut().unwrap() {
-                if slice["metadata"]["labels"]["kubernetes.io/service-name"] == "edge" {
-                    for endpoint in slice["endpoints"].as_array_mut().unwrap() {
-                        endpoint["conditions"] =
-                            json!({"ready": false, "serving": false, "terminating": false});
-                    }
-                }
-            }
-        }),
-    );
+    slices(&dir, "edge", |slice| {
+        for endpoint in slice["endpoints"].as_array_mut().unwrap() {
+            endpoint["conditions"] =
+                json!({"ready": false, "serving": false, "terminating": false});
+        }
+    });
     let found = findings(&dir).await;
     let is_it = |(id, severity, message): &(String, String, String)| {
         let words = "pod demo/edge-z8g9h is Ready, but its EndpointSlice says otherwise";
@@ -98,11 +91,7 @@ async fn the_address_of_kube_proxys_pod_tells_that_it_has_a_network_of_its_own()
     let dir = copy(HEALTHY);
     std::fs::remove_file(dir.path().join("node/processes.json")).unwrap();
     write(&dir, "node/iptables-save.txt", |text| {
-        let kept: Vec<&str> = text
-            .lines()
-            .filter(|line| !line.contains("KUBE-"))
-            .collect();
-        kept.join("\n") + "\n"
+        keep(text, |line| !line.contains("KUBE-"))
     });
     write(
         &dir,
@@ -336,18 +325,9 @@ async fn only_the_controller_of_its_class_gives_a_service_an_address() {
 #[tokio::test]
 async fn a_headless_service_is_traced_as_it_is_explained() {
     let dir = copy(HEALTHY);
-    write(
-        &dir,
-        SLICES,
-        json(|slices| {
-            for slice in slices["items"].as_array_mut().unwrap() {
-                if slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web-headless" {
-                    slice["endpoints"] =
-                        json!([{"addresses": ["10.210.0.50"], "conditions": {"ready": true}}]);
-                }
-            }
-        }),
-    );
+    slices(&dir, "web-headless", |slice| {
+        slice["endpoints"] = json!([{"addresses": ["10.210.0.50"], "conditions": {"ready": true}}]);
+    });
     let path = dir.path().to_str().unwrap();
     let doubt = "whether anything answers at endpoint 10.210.0.50:8080 is unknown";
     for args in [["why", "demo/web-headless"], ["trace", "demo/web-headless"]] {

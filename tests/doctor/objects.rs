@@ -14,13 +14,13 @@ const SERVICES: &str = "cluster/services.json";
 const PODS: &str = "node/pod-networks.txt";
 
 /// Returns the lines of `text` that `is_kept` keeps.
-fn keep(text: &str, is_kept: impl Fn(&str) -> bool) -> String {
+pub(crate) fn keep(text: &str, is_kept: impl Fn(&str) -> bool) -> String {
     let kept: Vec<&str> = text.lines().filter(|line| is_kept(line)).collect();
     kept.join("\n") + "\n"
 }
 
 /// Changes the slices of Service `name`.
-fn slices(dir: &tempfile::TempDir, name: &str, change: impl Fn(&mut serde_json::Value)) {
+pub(crate) fn slices(dir: &tempfile::TempDir, name: &str, change: impl Fn(&mut serde_json::Value)) {
     let of_service = |slice: &&mut serde_json::Value| {
         slice["metadata"]["labels"]["kubernetes.io/service-name"] == name
     };
