@@ -365,7 +365,13 @@ async fn no_error_is_about_a_service_that_works() {
         if report["services"].is_null() {
             continue;
         }
-        for finding in report["findings"].as_array().unwrap() {
+        let findings = report["findings"].as_array().unwrap();
+        // Rules are left of a Service that another proxy serves: its connections are not kube-proxy's.
+        let is_of_another_proxy = |service: &Value| {
+            let mut ignored = findings.iter().filter(|finding| finding["id"] == "AP07");
+            ignored.any(|finding| finding["services"].as_array().unwrap().contains(service))
+        };
+        for finding in findings {
             let (id, message) = (&finding["id"], finding["message"].as_str().unwrap());
             let mut beside = BESIDE_THE_CONNECTIONS.iter();
             let is_beside = beside.any(|(of, words, _)| id == of && message.contains(words));
@@ -375,7 +381,10 @@ async fn no_error_is_about_a_service_that_works() {
             for of in finding["services"].as_array().into_iter().flatten() {
                 let [namespace, name] = ["namespace", "name"].map(|key| of[key].as_str().unwrap());
                 let service = format!("{namespace}/{name}");
-                assert!(stands(&service), "{service}: {finding:#}");
+                assert!(
+                    stands(&service) || is_of_another_proxy(of),
+                    "{service}: {finding:#}"
+                );
             }
         }
     }

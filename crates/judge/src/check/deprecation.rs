@@ -10,7 +10,8 @@ use kpx_node::cluster::Service;
 use kpx_node::cluster::config::written;
 use kpx_node::cluster::release::Change;
 use kpx_node::cluster::release::planned::NFTABLES_DEFAULT;
-use kpx_node::evidence::{Gap, Item, signs};
+use kpx_node::evidence::kernel_log::{self, Message};
+use kpx_node::evidence::{Gap, Item};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -332,12 +333,12 @@ fn lost_settings(facts: &Facts<'_>) -> Verdict {
 
 fn unmaintained(facts: &Facts<'_>) -> Verdict {
     const DRIVERS: [&str; 3] = ["nft_compat", "ip_set", "ip_tables"];
-    let log = facts.node.evidence().text(Item::KernelLog)?;
+    let log = kernel_log::parse(facts.node.evidence().text(Item::KernelLog)?);
     let seen: Vec<_> = log
-        .lines()
-        .filter(|line| signs::is_unmaintained(line))
-        .filter(|line| DRIVERS.iter().any(|driver| line.contains(driver)))
-        .map(|line| Proof::Log(line.trim().to_owned()))
+        .iter()
+        .filter(|entry| entry.message() == Some(Message::Unmaintained))
+        .filter(|entry| DRIVERS.iter().any(|driver| entry.text.contains(driver)))
+        .map(|entry| Proof::Log(entry.line.to_owned()))
         .collect();
     if seen.is_empty() {
         return Ok(Vec::new());

@@ -8,7 +8,7 @@ use super::names::Kind;
 use super::redactor::unreadable;
 use super::{Redactor, words};
 use kpx_node::evidence::processes::ProxyFiles;
-use kpx_node::evidence::{Gap, Item, proxy_log, signs};
+use kpx_node::evidence::{Gap, Item, kernel_log, proxy_log};
 
 /// Characters between the words of a message.
 const BETWEEN: [char; 18] = [
@@ -52,17 +52,23 @@ impl Redactor {
 
     /// Keeps the messages of the kernel that kpx looks for.
     pub(super) fn kernel_log(&mut self, text: &str) -> String {
-        let kept: Vec<&str> = text
-            .lines()
-            .filter(|line| signs::is_of_kernel(line))
-            .collect();
-        self.lines(text, &kept)
+        let entries = kernel_log::parse(text);
+        let sought = entries.iter().filter(|entry| entry.message().is_some());
+        let kept: Vec<&str> = sought.map(|entry| entry.line).collect();
+        let mut new = self.lines(text, &kept);
+        // What is new is so by the end of the log.
+        let last = entries.iter().rfind(|entry| entry.seconds.is_some());
+        if let Some(last) = last.filter(|last| !kept.is_empty() && last.message().is_none()) {
+            new += &self.message(last.head());
+            new += "another message\n";
+        }
+        new
     }
 
     /// Redacts `kept`, lines of `text`. An empty result would look like a log that was not read.
     fn lines(&mut self, text: &str, kept: &[&str]) -> String {
         if kept.is_empty() && !text.trim().is_empty() {
-            return format!("{}\n", signs::NOTHING_KEPT);
+            return format!("{}\n", proxy_log::NOTHING_KEPT);
         }
         let kept = kept.iter();
         kept.flat_map(|line| [self.message(line), "\n".to_owned()])
@@ -82,9 +88,10 @@ impl Redactor {
     }
 
     fn message_word(&mut self, word: &str) -> String {
-        // A processor, or a program with its process ID: CPU#3, nft:5123.
+        // A processor, a program with its process ID, a size: CPU#3, nft:5123, anon-rss:20kB.
         let numbered = word.split_once([':', '#']).is_some_and(|(name, number)| {
-            words::IN_MESSAGES.contains(name) && number.bytes().all(|b| b.is_ascii_digit())
+            let mut number = number.trim_end_matches("kB").bytes();
+            words::IN_MESSAGES.contains(name) && number.all(|b| b.is_ascii_digit())
         });
         if numbered || words::IN_MESSAGES.contains(word) || is_place(word) {
             return word.to_owned();
@@ -288,3 +295,49 @@ fn is_place(word: &str) -> bool {
 
 /// Kind of a kube-proxy configuration.
 pub(super) const CONFIGURATION: &str = "KubeProxyConfiguration";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of each message that kpx looks for.
+    const LINES: [&str; 18] = [
+        "[    0.000000] Linux version 6.1.0-28-amd64 (debian-kernel@lists.debian.org)",
+        "[81203.1] nf_conntrack: nf_conntrack: table full, dropping packet",
+        "[81203.2] neighbour: arp_cache: neighbor table overflow!",
+        "[81203.3] neighbour: ndisc_cache: neighbor table overflow!",
+        "[81203.4] Route cache is full: consider increasing sysctl net.ipv6.route.max_size.",
+        "[81203.5] IPv4: martian source 10.210.0.16 from 10.244.1.4, on dev eth0",
+        "[81203.6] UDP: bad checksum. From 10.210.0.16:8472 to 10.210.0.17:8472 ulen 78",
+        "[81203.7] wireguard: wg0: Packet has unallowed src IP (10.244.1.4) from peer 3 (10.210.0.15:51820)",
+        "[81203.8] bcmgenet fd580000.ethernet eth0: NETDEV WATCHDOG: CPU: 2: transmit queue 1 timed out 5000 ms",
+        "[81203.9] e1000e 0000:00:1f.6 eth0: Detected Hardware Unit Hang:",
+        "[81204.0] xennet: skb rides the rocket: 21 slots",
+        "[81204.1] unregister_netdevice: waiting for eth0 to become free. Usage count = 2",
+        "[81204.2] TCP: request_sock_TCP: Possible SYN flooding on port 0.0.0.0:8080. Sending cookies.",
+        "[81204.3] TCP: out of memory -- consider tuning tcp_mem",
+        "[81204.4] Memory cgroup out of memory: Killed process 4242 (kube-proxy) total-vm:1290000kB, anon-rss:204800kB, UID:0",
+        "[81204.5] IPVS: rr: TCP 10.96.0.10:53 - no destination available",
+        "[81204.6] Warning: Unmaintained driver is detected: nft_compat",
+        "[81204.7] watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [nft:5123]",
+    ];
+
+    #[test]
+    fn a_message_of_the_kernel_says_the_same_after_redaction() {
+        let evidence = kpx_node::evidence::Evidence::default();
+        let mut redactor = Redactor::new([7; 32], &evidence);
+        let log = LINES.join("\n") + "\n[99999.5] secret-device is up\n";
+        let redacted = redactor.kernel_log(&log);
+        let (before, after) = (kernel_log::parse(&log), kernel_log::parse(&redacted));
+        assert_eq!(before.len(), after.len(), "{redacted}");
+        for (before, after) in before.iter().zip(&after) {
+            let kinds =
+                [before, after].map(|entry| entry.message().as_ref().map(std::mem::discriminant));
+            assert_eq!(kinds[0], kinds[1], "{}\n{}", before.line, after.line);
+            assert_eq!(before.seconds, after.seconds);
+        }
+        assert!(!redacted.contains("secret"), "{redacted}");
+        assert!(!redacted.contains("debian"), "{redacted}");
+        assert!(!redacted.contains("10.244.1.4"), "{redacted}");
+    }
+}

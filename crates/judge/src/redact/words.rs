@@ -36,7 +36,11 @@ const MESSAGES: &str = "BUG BridgeInterface CPU ClusterCIDR InterfaceNamePrefix 
     socket strict such switch target that the there timeout tls to type unable unexpected unknown v1 verify version watch \
     whether will without write x509 your EndpointSlice Service Node bind listen lacks ip6tables-nft-restore iptables-nft-restore \
     recent comment addrtype statistic multiport --xor-mark --or-mark --random-fully *v1.EndpointSlice *v1.Service *v1.Node *v1.ServiceCIDR \
-    nf_conntrack nf_conntrack_ipv4 nf_conntrack_max strict: unknown: KubeProxyConfiguration lookup: ipFamily retryingTime";
+    nf_conntrack nf_conntrack_ipv4 nf_conntrack_max strict: unknown: KubeProxyConfiguration lookup: ipFamily retryingTime \
+    Linux full dropping neighbour neighbor arp_cache ndisc_cache overflow! Route martian dev bad checksum From ulen wireguard Packet \
+    unallowed src peer NETDEV WATCHDOG transmit queue Detected Hardware Unit Hang skb rides rocket unregister_netdevice become free Usage \
+    count Possible flooding Sending cookies Dropping request memory Memory cgroup Killed process total-vm anon-rss file-rss shmem-rss UID \
+    pgtables oom_score_adj another message out SYN request_sock_TCP xennet consider increasing sysctl slots destination available";
 
 /// Parts of names of chains, tables, sets and files, as common software gives them.
 const NAMES: &str = "ACCEPT ADMIN ANTREA CANARY CHECK CLUSTER CNI CT DN DOCKER DROP EXTERNAL FILTER FIREWALL FLANNEL FORWARD \

@@ -9,6 +9,7 @@ use crate::trace::sources::near_the_end;
 use crate::trace::{Entry, Flow};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::{DaemonSet, Node, Pod, PodSpec, Service, Unready};
+use kpx_node::evidence::Gap;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Address;
 
@@ -134,7 +135,7 @@ fn has_running_announcer(node: &NodeSnapshot<'_>) -> Option<bool> {
     let pods = node.pods().ok()?;
     let here = node.name().ok();
     if !pods.iter().any(|pod| pod.spec.node_name != here) {
-        return has_one(node, is_announcer);
+        return has_one(node, is_announcer).ok();
     }
     let has_running = |set: &DaemonSet| {
         let is_of_set = |pod: &&Pod| {
@@ -152,14 +153,14 @@ fn has_running_announcer(node: &NodeSnapshot<'_>) -> Option<bool> {
 }
 
 /// Returns whether a DaemonSet or pod for whose name `is_one` holds is in the cluster.
-fn has_one(node: &NodeSnapshot<'_>, is_one: impl Fn(&str) -> bool) -> Option<bool> {
+fn has_one(node: &NodeSnapshot<'_>, is_one: impl Fn(&str) -> bool) -> Result<bool, Gap> {
     let is_set = |set: &DaemonSet| is_one(&set.metadata.name);
     let is_pod = |pod: &Pod| is_one(&pod.metadata.name);
-    Some(node.daemon_sets().ok()?.iter().any(is_set) || node.pods().ok()?.iter().any(is_pod))
+    Ok(node.daemon_sets()?.iter().any(is_set) || node.pods()?.iter().any(is_pod))
 }
 
 /// Returns whether something on the nodes may announce addresses of load balancers itself.
-pub(crate) fn announces_from_nodes(node: &NodeSnapshot<'_>) -> Option<bool> {
+pub(crate) fn announces_from_nodes(node: &NodeSnapshot<'_>) -> Result<bool, Gap> {
     has_one(node, announces_itself)
 }
 
@@ -221,7 +222,7 @@ impl Judge<'_> {
         let routes = self.node.routes().ok()?.all.iter();
         let gateways = routes.filter_map(|route| route.gateway);
         let is_gateway = gateways.clone().any(|gateway| gateway == address);
-        if !is_gateway && announces_from_nodes(self.node) != Some(true) {
+        if !is_gateway && announces_from_nodes(self.node) != Ok(true) {
             return None;
         }
         let own = &self.node.addresses().ok()?.all;
@@ -318,6 +319,7 @@ impl Judge<'_> {
             has_one(self.node, |name| {
                 names.iter().any(|part| name.contains(part))
             })
+            .ok()
         };
         let mut nodes = self.node.nodes().ok()?.iter();
         let is_in_cloud = nodes.any(|node| node.spec.provider_id.is_some()) || has(CLOUDS)?;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use kpx_node::evidence::Item;
-use kpx_node::evidence::kernel_log::{self, Entry, Martian};
+use kpx_node::evidence::kernel_log::{self, Entry, Martian, Message};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
 
@@ -21,9 +21,15 @@ pub(crate) struct Corrupted {
 impl Corrupted {
     /// Returns what `entry` of the log of `node` says of them.
     pub(crate) fn of(node: &NodeSnapshot<'_>, entry: &Entry<'_>) -> Option<Self> {
-        let (source, to) = entry.bad_checksum()?;
+        let Message::BadChecksum {
+            source,
+            destination,
+        } = entry.message()?
+        else {
+            return None;
+        };
         let address = source.ip();
-        let is_tunnel = |link: &&Link| link.tunnel_port == Some(to.port());
+        let is_tunnel = |link: &&Link| link.tunnel_port == Some(destination.port());
         let link = node.links().ok()?.all.iter().find(is_tunnel)?;
         let mut nodes = node.nodes().ok()?.iter();
         let sender = nodes.find(|node| {
@@ -54,7 +60,10 @@ pub(super) fn corrupted(node: &NodeSnapshot<'_>) -> Vec<Corrupted> {
 /// Returns the packets that the kernel of `node` dropped for their way back, the newest first.
 pub(super) fn martians<'n>(node: &'n NodeSnapshot<'n>) -> Vec<Martian<'n>> {
     let lines = lines_with(node, "martian source");
-    let found = kernel_log::of_last_hour(&lines).filter_map(Entry::martian);
+    let found = kernel_log::of_last_hour(&lines).filter_map(|entry| match entry.message()? {
+        Message::Martian(martian) => Some(martian),
+        _ => None,
+    });
     let mut found: Vec<Martian<'n>> = found.collect();
     found.reverse();
     found

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::Time;
+use crate::net::Family;
 
 /// A message of the kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,26 +32,180 @@ pub struct Martian<'t> {
     pub link: &'t str,
 }
 
+/// A message that kpx looks for. The redaction keeps their lines.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Message<'t> {
+    /// The kernel starts: what is before is of another run.
+    Start,
+    /// The conntrack table was full.
+    ConntrackFull,
+    /// The neighbour table of a family was full.
+    NeighboursFull(Family),
+    /// The kernel kept as many routes of IPv6 connections as it may (before 6.3).
+    RoutesFull,
+    /// A packet from a source that its routes do not lead to.
+    Martian(Martian<'t>),
+    /// A datagram with a wrong checksum.
+    BadChecksum {
+        /// Where it came from.
+        source: SocketAddr,
+        /// Where it went.
+        destination: SocketAddr,
+    },
+    /// WireGuard took no packets of a source from a peer.
+    NotAllowed {
+        /// WireGuard's link.
+        link: &'t str,
+        /// The packets' source.
+        source: IpAddr,
+        /// Address and port of the peer, in the kernel's words.
+        peer: &'t str,
+    },
+    /// A card hung, and its driver reset it.
+    CardHangs(&'t str),
+    /// A packet had more parts than a Xen guest's card takes.
+    TooManyParts,
+    /// The network device of a pod that is gone is still in use.
+    DeviceInUse(&'t str),
+    /// The queue of the listener at a port was full.
+    ListenerFull(&'t str),
+    /// TCP had no memory left.
+    TcpMemory,
+    /// The kernel killed kube-proxy, which had reached its memory limit, or as the node had no memory left.
+    KubeProxyKilled {
+        /// Whether it was kube-proxy's own limit.
+        by_its_limit: bool,
+    },
+    /// A virtual server of IPVS had no real server.
+    NoRealServer(SocketAddr),
+    /// A driver is loaded that the distribution no longer maintains.
+    Unmaintained,
+    /// A processor was held by nft.
+    HeldByNft,
+}
+
 impl<'t> Entry<'t> {
-    /// Returns the packet of a line like `martian source DESTINATION from SOURCE, on dev LINK`.
-    pub fn martian(&self) -> Option<Martian<'t>> {
-        let (_, rest) = self.text.split_once("martian source ")?;
-        let (destination, rest) = rest.split_once(" from ")?;
-        let (source, link) = rest.split_once(", on dev ")?;
-        Some(Martian {
-            destination: destination.parse().ok()?,
-            source: source.parse().ok()?,
-            link: link.trim(),
-        })
+    /// Returns what it says, if kpx looks for it.
+    pub fn message(&self) -> Option<Message<'t>> {
+        let line = self.text;
+        let has = |part: &str| line.contains(part);
+        let after = |mark: &str| word_after(line, mark);
+        if line.starts_with("Linux version ") {
+            return Some(Message::Start);
+        }
+        if has("nf_conntrack: table full") || has("nf_conntrack: nf_conntrack: table full") {
+            return Some(Message::ConntrackFull);
+        }
+        if has("neighbor table overflow") || has("eighbour table overflow") {
+            let is_v6 = has("ndisc_cache");
+            let family = if is_v6 { Family::V6 } else { Family::V4 };
+            return Some(Message::NeighboursFull(family));
+        }
+        if has("oute cache is full") {
+            return Some(Message::RoutesFull);
+        }
+        if has("martian source ") {
+            return martian(line).map(Message::Martian);
+        }
+        if has("UDP: bad checksum. From ") {
+            return bad_checksum(line);
+        }
+        if has(": Packet has unallowed src IP (") {
+            return not_allowed(line);
+        }
+        if let Some(card) = hanging(line) {
+            return Some(Message::CardHangs(card));
+        }
+        if has("skb rides the rocket") {
+            return Some(Message::TooManyParts);
+        }
+        if let Some(device) = after("unregister_netdevice: waiting for ") {
+            return Some(Message::DeviceInUse(device));
+        }
+        if has("ossible SYN flooding") {
+            let port = after("port ")?.rsplit(':').next()?;
+            return Some(Message::ListenerFull(port.trim_end_matches('.')));
+        }
+        if has("TCP: out of memory") {
+            return Some(Message::TcpMemory);
+        }
+        if has("Killed process ") {
+            let (_, program) = line.split_once('(')?;
+            let by_its_limit = has("emory cgroup out of memory");
+            let is_kube_proxy = program.starts_with("kube-proxy)");
+            return is_kube_proxy.then_some(Message::KubeProxyKilled { by_its_limit });
+        }
+        if has("IPVS: ") {
+            // IPVS: SCHEDULER: PROTOCOL ADDRESS:PORT - no destination available
+            let (before, _) = line.split_once(" - no destination available")?;
+            let at = before.rsplit(' ').next()?.parse().ok()?;
+            return Some(Message::NoRealServer(at));
+        }
+        if has("soft lockup") && has("[nft:") {
+            return Some(Message::HeldByNft);
+        }
+        let is_unmaintained = line.to_lowercase().contains("unmaintained driver");
+        is_unmaintained.then_some(Message::Unmaintained)
     }
 
-    /// Returns source and destination of a datagram with a wrong checksum: `UDP: bad checksum. From SOURCE to DESTINATION ulen LENGTH`.
-    pub fn bad_checksum(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let (_, rest) = self.text.split_once("UDP: bad checksum. From ")?;
-        let (source, rest) = rest.split_once(" to ")?;
-        let (destination, _) = rest.split_once(" ulen ")?;
-        Some((source.parse().ok()?, destination.parse().ok()?))
+    /// Returns the part of the line before the text: the time and what stands around it.
+    pub fn head(&self) -> &'t str {
+        self.line.strip_suffix(self.text).unwrap_or_default()
     }
+}
+
+/// Reads `martian source DESTINATION from SOURCE, on dev LINK`.
+fn martian(line: &str) -> Option<Martian<'_>> {
+    let (_, rest) = line.split_once("martian source ")?;
+    let (destination, rest) = rest.split_once(" from ")?;
+    let (source, link) = rest.split_once(", on dev ")?;
+    Some(Martian {
+        destination: destination.parse().ok()?,
+        source: source.parse().ok()?,
+        link: link.trim(),
+    })
+}
+
+/// Reads `UDP: bad checksum. From SOURCE to DESTINATION ulen LENGTH`.
+fn bad_checksum(line: &str) -> Option<Message<'_>> {
+    let (_, rest) = line.split_once("UDP: bad checksum. From ")?;
+    let (source, rest) = rest.split_once(" to ")?;
+    let (destination, _) = rest.split_once(" ulen ")?;
+    Some(Message::BadChecksum {
+        source: source.parse().ok()?,
+        destination: destination.parse().ok()?,
+    })
+}
+
+/// Reads `wireguard: LINK: Packet has unallowed src IP (SOURCE) from peer NUMBER (ADDRESS:PORT)`.
+fn not_allowed(line: &str) -> Option<Message<'_>> {
+    let (before, rest) = line.split_once(": Packet has unallowed src IP (")?;
+    let (source, rest) = rest.split_once(')')?;
+    Some(Message::NotAllowed {
+        link: before.rsplit(' ').next()?,
+        source: source.parse().ok()?,
+        peer: rest.rsplit_once('(')?.1.trim_end_matches(')'),
+    })
+}
+
+/// Returns the link whose card hangs.
+fn hanging(line: &str) -> Option<&str> {
+    let marks = ["NETDEV WATCHDOG: ", "Detected Hardware Unit Hang"];
+    let (before, after) = marks.iter().find_map(|mark| line.split_once(mark))?;
+    // `eth0: NETDEV WATCHDOG: CPU: 2: …`; older kernels have `NETDEV WATCHDOG: eth0 (e1000e): …`.
+    let named = before.trim_end().strip_suffix(':');
+    let device = match named {
+        Some(named) => named.rsplit(' ').find(|word| !word.starts_with('('))?,
+        None => after.split(' ').next()?,
+    };
+    (!device.is_empty()).then_some(device)
+}
+
+/// Returns the word after `mark`, without a comma.
+fn word_after<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(mark)?;
+    let word = rest.split(' ').next()?.trim_end_matches(',');
+    (!word.is_empty()).then_some(word)
 }
 
 /// Returns those of `entries` of the last hour of the log, and those without a time.
@@ -71,8 +226,8 @@ const MONTHS: [&str; 12] = [
 /// Parses a log. The lines before the last start of the kernel are left out.
 pub fn parse(text: &str) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = text.lines().map(entry).collect();
-    let boot = |entry: &Entry<'_>| entry.text.starts_with("Linux version ");
-    if let Some(start) = entries.iter().rposition(boot) {
+    let is_start = |entry: &Entry<'_>| entry.message() == Some(Message::Start);
+    if let Some(start) = entries.iter().rposition(is_start) {
         entries.drain(..start);
     }
     entries

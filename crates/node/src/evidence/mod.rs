@@ -13,7 +13,6 @@ pub mod kernel_log;
 pub mod pod_networks;
 pub mod processes;
 pub mod proxy_log;
-pub mod signs;
 mod store;
 mod text;
 mod time;

@@ -6,9 +6,11 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::{Gap, Item, Time, signs};
+use super::{Gap, Item, Time};
 use crate::net::Family;
 
+/// A redacted log without a line that kpx looks for.
+pub const NOTHING_KEPT: &str = "no line that kpx looks for";
 /// kube-proxy cannot use IPVS: it exits, or falls back to another mode.
 pub const NO_IPVS: &str = "can't use the IPVS proxier";
 /// The text of a tool before the reason of its failure.
@@ -221,7 +223,7 @@ pub fn parse(text: &str) -> ProxyLog {
 
 fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
     let entries = entries(text);
-    if entries.is_empty() && !["", signs::NOTHING_KEPT].contains(&text.trim()) {
+    if entries.is_empty() && !["", NOTHING_KEPT].contains(&text.trim()) {
         let why = "no line begins as klog's do";
         return Err(Gap::Failed(Item::ProxyLog, why.to_owned()));
     }

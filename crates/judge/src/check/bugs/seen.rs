@@ -17,7 +17,8 @@ use kpx_node::backend::nftables::expect::TABLE;
 use kpx_node::backend::nftables::model::{Datum, Verdict};
 use kpx_node::cluster::Service;
 use kpx_node::desired::{DesiredState, FamilyState, ServicePort};
-use kpx_node::evidence::{Gap, Item, signs};
+use kpx_node::evidence::kernel_log::{self, Message};
+use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::runtime::Metrics;
 use kpx_node::owner::PortName;
@@ -449,9 +450,10 @@ pub(super) fn newer_sets(facts: &Facts<'_>) -> Seen {
 }
 
 pub(super) fn soft_lockup(facts: &Facts<'_>) -> Seen {
-    let log = facts.node.evidence().text(Item::KernelLog)?.lines();
-    let stuck = log.filter(|line| signs::is_soft_lockup(line));
-    let stuck = stuck.map(|line| Proof::Log(line.trim().to_owned()));
+    let log = kernel_log::parse(facts.node.evidence().text(Item::KernelLog)?);
+    let log = log.iter();
+    let stuck = log.filter(|entry| entry.message() == Some(Message::HeldByNft));
+    let stuck = stuck.map(|entry| Proof::Log(entry.line.to_owned()));
     Ok(some(stuck.collect(), "line").into())
 }
 

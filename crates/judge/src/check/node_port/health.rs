@@ -73,14 +73,24 @@ fn health_checks(facts: &Facts<'_>) -> Verdict {
         .filter_map(|service| Some((service, service.spec.health_check_node_port?)))
         .filter(|(_, port)| *port != 0)
         .collect();
-    let is_asked = |service: &&Service| asks_kube_proxy(facts, service);
-    let cluster: Vec<_> = cluster.into_iter().filter(is_asked).collect();
+    let mut findings = Collector::default();
+    let mut cluster: Vec<_> = cluster.into_iter().filter(may_ask_kube_proxy).collect();
+    if !cluster.is_empty() {
+        match announces_from_nodes(facts.node) {
+            Ok(false) => {}
+            Ok(true) => cluster.clear(),
+            Err(gap) if wanted.is_empty() => return Err(gap),
+            Err(gap) => {
+                findings.note(gap);
+                cluster.clear();
+            }
+        }
+    }
     if wanted.is_empty() && cluster.is_empty() {
         return Err(Gap::NotApplicable(
             "no load balancer asks for the health of this node".to_owned(),
         ));
     }
-    let mut findings = Collector::default();
     let paths = Family::BOTH.map(|family| {
         let mut all = wanted.iter().map(|(service, _)| service).chain(&cluster);
         all.any(|service| has_family(service, family)).then(|| {
@@ -140,13 +150,12 @@ fn health_checks(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// Returns whether the load balancer of `service`, with externalTrafficPolicy Cluster, is a machine outside of the cluster that may ask for
-/// the health of kube-proxy: its annotations name no other port for health checks.
-fn asks_kube_proxy(facts: &Facts<'_>, service: &Service) -> bool {
+/// Returns whether the load balancer of `service`, with externalTrafficPolicy Cluster, may ask for the health of kube-proxy, if it is a
+/// machine outside of the cluster: its annotations name no other port for health checks.
+fn may_ask_kube_proxy(service: &&Service) -> bool {
     let is_other = |key: &str| key.contains("health") && key.contains("port");
     !service.status.load_balancer.ingress.is_empty()
         && !service.metadata.annotations.keys().any(|key| is_other(key))
-        && announces_from_nodes(facts.node) == Some(false)
 }
 
 /// Returns whether a Service has an address of `family`.

@@ -1,7 +1,6 @@
 //! SY18: messages of the kernel about packets that it drops and processes that it kills.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
 
 use crate::check::core::{MODE, wireguard_fix};
 use crate::check::{
@@ -12,7 +11,7 @@ use crate::verdict::{Corrupted, MOST_TRACKED, sysctl_of};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::Pod;
 use kpx_node::evidence::Item;
-use kpx_node::evidence::kernel_log::{self, Entry, Martian};
+use kpx_node::evidence::kernel_log::{self, Entry, Martian, Message};
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::Port;
 use kpx_node::words::number_of;
@@ -140,186 +139,168 @@ fn messages(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-/// Returns what `line` means for Services; `None` if nothing.
+/// Returns what `entry` means for Services; `None` if nothing.
 fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
     use Severity::{Error, Info, Warning};
-    let line = entry.text;
-    let has = |part: &str| line.contains(part);
-    if has("nf_conntrack: table full") || has("nf_conntrack: nf_conntrack: table full") {
-        let text = "the kernel dropped packets of new connections: the conntrack table was full";
-        return Some(Meaning::new(Subject::Conntrack, Warning, text).fix(
-            "Compare the count with the maximum. If the table fills again, raise conntrack.maxPerCore in kube-proxy's configuration.",
-            format!("sysctl net.netfilter.nf_conntrack_count {MOST_TRACKED}"),
-        ));
-    }
-    if has("neighbor table overflow") || has("eighbour table overflow") {
-        let (family, key) = if has("ndisc_cache") {
-            (Family::V6, "net.ipv6.neigh.default.gc_thresh3")
-        } else {
-            (Family::V4, "net.ipv4.neigh.default.gc_thresh3")
-        };
-        let text = "the kernel dropped packets: the neighbour table was full";
-        return Some(Meaning::new(family.into(), Warning, text).fix(
-            "Raise gc_thresh2 and gc_thresh3, also in a file of /etc/sysctl.d, if the number of neighbours comes near it.",
-            format!("sysctl {key}; ip neigh | wc -l"),
-        ));
-    }
-    // Kernels before 6.3 limit how many routes of IPv6 connections they keep.
-    if has("oute cache is full") {
-        let key = "net.ipv6.route.max_size";
-        let text =
-            "the kernel sent no packets of new IPv6 connections: it kept as many routes as it may";
-        return Some(Meaning::new(Subject::sysctl(key), Warning, text).fix(
-            "Raise the limit, also in a file of /etc/sysctl.d. Kernels from 6.3 on have none.",
-            format!("sysctl -w {key}=1048576"),
-        ));
-    }
-    if let Some(Martian { source, link, .. }) = entry.martian() {
-        let text = format!(
-            "the kernel dropped packets from {source} that came in by {link}: its routes lead to this source by another link"
-        );
-        let key = sysctl_of(link, "rp_filter");
-        return Some(Meaning::new(Subject::link(link), Warning, text).fix(
-            "Compare the route back with the link: correct the route, or set rp_filter of the link to 2.",
-            format!("ip route get {source}; sysctl {key}"),
-        ));
-    }
-    if let Some(Corrupted {
-        link,
-        node,
-        address,
-    }) = Corrupted::of(facts.node, entry)
-    {
-        let text = format!(
-            "the kernel dropped what node {node} ({address}) sent by its tunnel: its checksum was wrong"
-        );
-        let fix = Fix::on_node(
-            "Turn the offload of checksums off at the tunnel's link of that node, and make it persistent with a udev rule: its network \
-             card, or its hypervisor's, gets them wrong.",
-            format!("ethtool -K {link} tx-checksum-ip-generic off"),
-        );
-        return Some(Meaning {
-            fix: Some(fix.at(&node)),
-            ..Meaning::new(Subject::link(link), Warning, text)
-        });
-    }
-    if let Some((before, rest)) = line.split_once(": Packet has unallowed src IP (") {
-        // wireguard: LINK: Packet has unallowed src IP (SOURCE) from peer NUMBER (ADDRESS:PORT)
-        let device = before.rsplit(' ').next()?;
-        let (source, rest) = rest.split_once(')')?;
-        let peer = rest.rsplit_once('(')?.1.trim_end_matches(')');
-        let text = format!(
-            "{device} dropped packets from {source} of peer {peer}: WireGuard takes only the allowed IPs of a peer"
-        );
-        let source: IpAddr = source.parse().ok()?;
-        let ports = facts.owners().ports().iter();
-        let of_source = ports.filter(|port| {
-            let mut all = port.endpoints.iter();
-            all.any(|endpoint| endpoint.addr.ip() == source)
-        });
-        let services: Vec<_> = of_source.map(|port| ServiceRef::from(&port.name)).collect();
-        let mut of_plugins = ["wireguard.cali", "wg-v6.cali", "flannel-wg"].into_iter();
-        let is_of_pods = !services.is_empty() || of_plugins.any(|name| device.starts_with(name));
-        let severity = if is_of_pods { Warning } else { Info };
-        return Some(Meaning {
-            fix: Some(wireguard_fix(device)),
-            services,
-            ..Meaning::new(Subject::link(device), severity, text)
-        });
-    }
-    if let Some(device) = hanging(line) {
-        let text = format!("{device} did not send packets for seconds: its driver reset it");
-        return Some(Meaning::new(Subject::link(device), Warning, text).fix(
-            "Look for the driver's messages before it, and update the driver, the firmware or the kernel. Turning offloads off may help \
-             until then (`ethtool -K`).",
-            format!("ethtool -i {device}; ip -s link show {device}"),
-        ));
-    }
-    if has("skb rides the rocket") {
-        let card = default_link(facts)?;
-        let text = "the kernel dropped packets of more parts than the card of this virtual machine takes (xen_netfront)";
-        return Some(Meaning::new(Subject::link(&card), Warning, text).fix(
-            "Turn scatter-gather off at the card, also with a udev rule, or use a type of machine with another card (on AWS one with ENA).",
-            format!("ethtool -K {card} sg off"),
-        ));
-    }
-    if let Some(device) = word_after(line, "unregister_netdevice: waiting for ") {
-        let text = "the kernel waits for a network device of a pod that is gone, and makes and removes no networks of pods until then";
-        let services = starting_here(facts);
-        let severity = if services.is_empty() { Warning } else { Error };
-        let node = facts.called().unwrap_or_else(|_| "NODE".to_owned());
-        return Some(Meaning {
-            services,
-            fix: Some(Fix::kubectl(
-                "Drain the node and restart it: nothing else ends the wait, which is a bug of the kernel. Then update the kernel.",
-                format!("kubectl drain {node} --ignore-daemonsets"),
-            )),
-            ..Meaning::new(Subject::link(device), severity, text)
-        });
-    }
-    if has("ossible SYN flooding") {
-        let port = word_after(line, "port ")?;
-        let port = port.rsplit(':').next()?.trim_end_matches('.');
-        let text = format!(
-            "more connections were waiting at port {port} than its program accepted in time (possible SYN flooding)"
-        );
-        return Some(Meaning::new(
-            Subject::counter("TcpExtTCPReqQFullDrop"),
-            Info,
-            text,
-        ));
-    }
-    if has("TCP: out of memory") {
-        let text = "the kernel dropped packets: its memory for TCP was used up";
-        let of_tcp = |port: &&Port| port.proto == Proto::Tcp;
-        let ports = facts.owners().ports().iter().filter(of_tcp);
-        let services: BTreeSet<ServiceRef> =
-            ports.map(|port| ServiceRef::from(&port.name)).collect();
-        return Some(Meaning {
-            services: services.into_iter().collect(),
-            ..Meaning::new(Subject::sysctl("net.ipv4.tcp_mem"), Warning, text).fix(
-            "Find the program with the largest queues; raise tcp_mem if all of them are needed.",
-            "ss -tm | sort -k2 -n | tail; cat /proc/net/sockstat".to_owned(),
-        )
-        });
-    }
-    if has("Killed process ")
-        && line
-            .split_once('(')
-            .is_some_and(|(_, of)| of.starts_with("kube-proxy)"))
-    {
-        let about = Subject::ProxyProcess {
-            state: ProcessState::Restarts,
-        };
-        let (text, fix) = if has("emory cgroup out of memory") {
-            (
-                "the kernel killed kube-proxy, which had reached its memory limit",
-                "Raise resources.limits.memory of the container kube-proxy in its DaemonSet.",
+    let found = match entry.message()? {
+        Message::Start | Message::Unmaintained | Message::HeldByNft => return None,
+        Message::ConntrackFull => {
+            let text =
+                "the kernel dropped packets of new connections: the conntrack table was full";
+            Meaning::new(Subject::Conntrack, Warning, text).fix(
+                "Compare the count with the maximum. If the table fills again, raise conntrack.maxPerCore in kube-proxy's configuration.",
+                format!("sysctl net.netfilter.nf_conntrack_count {MOST_TRACKED}"),
             )
-        } else {
-            (
-                "the kernel killed kube-proxy: the node was out of memory",
-                "Find what uses the node's memory. oomScoreAdj of kube-proxy's configuration, -999 by default, spares it.",
+        }
+        Message::NeighboursFull(family) => {
+            let key = match family {
+                Family::V4 => "net.ipv4.neigh.default.gc_thresh3",
+                Family::V6 => "net.ipv6.neigh.default.gc_thresh3",
+            };
+            let text = "the kernel dropped packets: the neighbour table was full";
+            Meaning::new(family.into(), Warning, text).fix(
+                "Raise gc_thresh2 and gc_thresh3, also in a file of /etc/sysctl.d, if the number of neighbours comes near it.",
+                format!("sysctl {key}; ip neigh | wc -l"),
             )
-        };
-        return Some(
+        }
+        Message::RoutesFull => {
+            let key = "net.ipv6.route.max_size";
+            let text = "the kernel sent no packets of new IPv6 connections: it kept as many routes as it may";
+            Meaning::new(Subject::sysctl(key), Warning, text).fix(
+                "Raise the limit, also in a file of /etc/sysctl.d. Kernels from 6.3 on have none.",
+                format!("sysctl -w {key}=1048576"),
+            )
+        }
+        Message::Martian(Martian { source, link, .. }) => {
+            let text = format!(
+                "the kernel dropped packets from {source} that came in by {link}: its routes lead to this source by another link"
+            );
+            let key = sysctl_of(link, "rp_filter");
+            Meaning::new(Subject::link(link), Warning, text).fix(
+                "Compare the route back with the link: correct the route, or set rp_filter of the link to 2.",
+                format!("ip route get {source}; sysctl {key}"),
+            )
+        }
+        Message::BadChecksum { .. } => {
+            let Corrupted {
+                link,
+                node,
+                address,
+            } = Corrupted::of(facts.node, entry)?;
+            let text = format!(
+                "the kernel dropped what node {node} ({address}) sent by its tunnel: its checksum was wrong"
+            );
+            let fix = Fix::on_node(
+                "Turn the offload of checksums off at the tunnel's link of that node, and make it persistent with a udev rule: its network \
+                 card, or its hypervisor's, gets them wrong.",
+                format!("ethtool -K {link} tx-checksum-ip-generic off"),
+            );
+            Meaning {
+                fix: Some(fix.at(&node)),
+                ..Meaning::new(Subject::link(link), Warning, text)
+            }
+        }
+        Message::NotAllowed { link, source, peer } => {
+            let text = format!(
+                "{link} dropped packets from {source} of peer {peer}: WireGuard takes only the allowed IPs of a peer"
+            );
+            let ports = facts.owners().ports().iter();
+            let of_source = ports.filter(|port| {
+                let mut all = port.endpoints.iter();
+                all.any(|endpoint| endpoint.addr.ip() == source)
+            });
+            let services: Vec<_> = of_source.map(|port| ServiceRef::from(&port.name)).collect();
+            let mut of_plugins = ["wireguard.cali", "wg-v6.cali", "flannel-wg"].into_iter();
+            let is_of_pods = !services.is_empty() || of_plugins.any(|name| link.starts_with(name));
+            let severity = if is_of_pods { Warning } else { Info };
+            Meaning {
+                fix: Some(wireguard_fix(link)),
+                services,
+                ..Meaning::new(Subject::link(link), severity, text)
+            }
+        }
+        Message::CardHangs(device) => {
+            let text = format!("{device} did not send packets for seconds: its driver reset it");
+            Meaning::new(Subject::link(device), Warning, text).fix(
+                "Look for the driver's messages before it, and update the driver, the firmware or the kernel. Turning offloads off may help \
+                 until then (`ethtool -K`).",
+                format!("ethtool -i {device}; ip -s link show {device}"),
+            )
+        }
+        Message::TooManyParts => {
+            let card = default_link(facts)?;
+            let text = "the kernel dropped packets of more parts than the card of this virtual machine takes (xen_netfront)";
+            Meaning::new(Subject::link(&card), Warning, text).fix(
+                "Turn scatter-gather off at the card, also with a udev rule, or use a type of machine with another card (on AWS one with ENA).",
+                format!("ethtool -K {card} sg off"),
+            )
+        }
+        Message::DeviceInUse(device) => {
+            let text = "the kernel waits for a network device of a pod that is gone, and makes and removes no networks of pods until then";
+            let services = starting_here(facts);
+            let severity = if services.is_empty() { Warning } else { Error };
+            let node = facts.called().unwrap_or_else(|_| "NODE".to_owned());
+            Meaning {
+                services,
+                fix: Some(Fix::kubectl(
+                    "Drain the node and restart it: nothing else ends the wait, which is a bug of the kernel. Then update the kernel.",
+                    format!("kubectl drain {node} --ignore-daemonsets"),
+                )),
+                ..Meaning::new(Subject::link(device), severity, text)
+            }
+        }
+        Message::ListenerFull(port) => {
+            let text = format!(
+                "more connections were waiting at port {port} than its program accepted in time (possible SYN flooding)"
+            );
+            Meaning::new(Subject::counter("TcpExtTCPReqQFullDrop"), Info, text)
+        }
+        Message::TcpMemory => {
+            let text = "the kernel dropped packets: its memory for TCP was used up";
+            let of_tcp = |port: &&Port| port.proto == Proto::Tcp;
+            let ports = facts.owners().ports().iter().filter(of_tcp);
+            let services: BTreeSet<ServiceRef> =
+                ports.map(|port| ServiceRef::from(&port.name)).collect();
+            Meaning {
+                services: services.into_iter().collect(),
+                ..Meaning::new(Subject::sysctl("net.ipv4.tcp_mem"), Warning, text).fix(
+                    "Find the program with the largest queues; raise tcp_mem if all of them are needed.",
+                    "ss -tm | sort -k2 -n | tail; cat /proc/net/sockstat".to_owned(),
+                )
+            }
+        }
+        Message::KubeProxyKilled { by_its_limit } => {
+            let about = Subject::ProxyProcess {
+                state: ProcessState::Restarts,
+            };
+            let (text, fix) = if by_its_limit {
+                (
+                    "the kernel killed kube-proxy, which had reached its memory limit",
+                    "Raise resources.limits.memory of the container kube-proxy in its DaemonSet.",
+                )
+            } else {
+                (
+                    "the kernel killed kube-proxy: the node was out of memory",
+                    "Find what uses the node's memory. oomScoreAdj of kube-proxy's configuration, -999 by default, spares it.",
+                )
+            };
             Meaning::new(about, Warning, text)
-                .fix(fix, "dmesg -T | grep -i 'killed process'".to_owned()),
-        );
-    }
-    if has("IPVS: ") && has(" - no destination available") && facts.current() == Ok(Mode::Ipvs) {
-        // IPVS: SCHEDULER: PROTOCOL ADDRESS:PORT - no destination available
-        let (before, _) = line.split_once(" - no destination")?;
-        let at: SocketAddr = before.rsplit(' ').next()?.parse().ok()?;
-        let mut services = facts.node.services().into_iter().flatten();
-        let service = services.find(|service| {
-            let mut all = service.spec.cluster_ips.iter();
-            all.any(|text| text.parse() == Ok(at.ip()))
-        })?;
-        let text = "connections were refused: the virtual server had no real server then";
-        return Some(Meaning::new(Subject::service(service), Info, text));
-    }
-    None
+                .fix(fix, "dmesg -T | grep -i 'killed process'".to_owned())
+        }
+        Message::NoRealServer(at) => {
+            if facts.current() != Ok(Mode::Ipvs) {
+                return None;
+            }
+            let mut services = facts.node.services().into_iter().flatten();
+            let service = services.find(|service| {
+                let mut all = service.spec.cluster_ips.iter();
+                all.any(|text| text.parse() == Ok(at.ip()))
+            })?;
+            let text = "connections were refused: the virtual server had no real server then";
+            Meaning::new(Subject::service(service), Info, text)
+        }
+    };
+    Some(found)
 }
 
 /// Returns the link of the node's default route.
@@ -338,24 +319,4 @@ fn starting_here(facts: &Facts<'_>) -> Vec<ServiceRef> {
     let services = facts.node.services().into_iter().flatten();
     let of = services.filter(|service| starting.iter().any(|pod| service.selects(pod)));
     of.map(ServiceRef::from).collect()
-}
-
-/// Returns the link whose card hangs.
-fn hanging(line: &str) -> Option<&str> {
-    let marks = ["NETDEV WATCHDOG: ", "Detected Hardware Unit Hang"];
-    let (before, after) = marks.iter().find_map(|mark| line.split_once(mark))?;
-    // `eth0: NETDEV WATCHDOG: CPU: 2: …`; older kernels have `NETDEV WATCHDOG: eth0 (e1000e): …`.
-    let named = before.trim_end().strip_suffix(':');
-    let device = match named {
-        Some(named) => named.rsplit(' ').find(|word| !word.starts_with('('))?,
-        None => after.split(' ').next()?,
-    };
-    (!device.is_empty()).then_some(device)
-}
-
-/// Returns the word after `mark`, without a comma.
-fn word_after<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
-    let (_, rest) = text.split_once(mark)?;
-    let word = rest.split(' ').next()?.trim_end_matches(',');
-    (!word.is_empty()).then_some(word)
 }
