@@ -1,7 +1,8 @@
 //! Two nodes with pods that answer: a node with two pods on a bridge, and another node that forwards to a pod of its own.
 
+use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use kpx_judge::check::Fix;
@@ -60,6 +61,8 @@ pub(super) struct Network {
     pub(super) reads_pods: bool,
     /// A machine outside the cluster, behind the other node.
     outside: Option<Netns>,
+    /// The family of all addresses.
+    family: Family,
 }
 
 impl Network {
@@ -69,17 +72,23 @@ impl Network {
 
     /// Returns nodes of which the first one has kube-proxy's rules of `mode`.
     pub(super) fn in_mode(mode: Mode) -> Self {
+        Self::of(mode, Family::V4)
+    }
+
+    /// Returns the same with addresses of `family`.
+    pub(super) fn of(mode: Mode, family: Family) -> Self {
+        let words = |text: &str| in_family(text, family);
         let [node, client, near, other, far] = [(); 5].map(|()| Netns::new());
         let name = |netns: &Netns| netns.options().netns.unwrap();
         for netns in [&node, &client, &near, &other, &far] {
-            netns.feed("sysctl -q -p -", SETTINGS);
+            netns.feed("sysctl -q -p -", &settings(family));
         }
-        let node_links = NODE
+        let node_links = words(NODE)
             .replace("CLIENT", &name(&client))
             .replace("NEAR", &name(&near))
             .replace("OTHER", &name(&other));
         node.feed("ip -batch -", &node_links);
-        other.feed("ip -batch -", &OTHER.replace("FAR", &name(&far)));
+        other.feed("ip -batch -", &words(OTHER).replace("FAR", &name(&far)));
         for (netns, addr, gateway) in [
             (&client, "10.244.1.5", "10.244.1.1"),
             (&near, "10.244.1.6", "10.244.1.1"),
@@ -87,19 +96,19 @@ impl Network {
         ] {
             netns.feed(
                 "ip -batch -",
-                &format!(
+                &words(&format!(
                     "link set up0 up\naddr add {addr}/24 dev up0\nroute add default via {gateway}\n"
-                ),
+                )),
             );
         }
         for netns in [&node, &other] {
-            netns.run("sysctl -q -w net.ipv4.ip_forward=1");
+            netns.run(&words("sysctl -q -w net.ipv4.ip_forward=1"));
         }
-        node.run("sysctl -q -w net.bridge.bridge-nf-call-iptables=1");
+        node.run(&words("sysctl -q -w net.bridge.bridge-nf-call-iptables=1"));
         for netns in [&near, &far] {
             serve(netns);
         }
-        let mut objects = objects(mode);
+        let mut objects = objects(mode, family);
         render::load(&node, &mut objects, mode);
         Self {
             node,
@@ -110,27 +119,35 @@ impl Network {
             objects,
             reads_pods: false,
             outside: None,
+            family,
         }
+    }
+
+    /// Returns `text`, which is about IPv4, with the addresses and tools of the family.
+    pub(super) fn words(&self, text: &str) -> String {
+        in_family(text, self.family)
     }
 
     /// Gives the Services node ports, for a machine outside the cluster.
     pub(super) fn add_outside(&mut self, mode: Mode) {
         let outside = Netns::new();
+        outside.feed("sysctl -q -p -", &settings(self.family));
         let link = format!(
             "link add out0 type veth peer name up0 netns {}\nlink set out0 up\naddr add 192.0.2.1/24 dev out0\n",
             outside.name()
         );
-        self.other.feed("ip -batch -", &link);
+        self.other.feed("ip -batch -", &self.words(&link));
         let own =
             "link set up0 up\naddr add 192.0.2.10/24 dev up0\nroute add default via 192.0.2.1\n";
-        outside.feed("ip -batch -", own);
+        outside.feed("ip -batch -", &self.words(own));
         self.outside = Some(outside);
         let mut all = [service("near", "10.96.0.10"), service("far", "10.96.0.11")];
         for (of, port) in all.iter_mut().zip([30010, 30011]) {
             of["spec"]["type"] = json!("NodePort");
             of["spec"]["ports"][0]["nodePort"] = json!(port);
         }
-        self.objects.insert(Item::Services, Ok(list(&all)));
+        let all = self.words(&list(&all));
+        self.objects.insert(Item::Services, Ok(all));
         if mode == Mode::Nftables {
             self.shell("nft delete table ip kube-proxy; nft delete table ip6 kube-proxy");
         }
@@ -167,7 +184,7 @@ impl Network {
             (_, NEAR) => "10.96.0.10:80",
             _ => "10.96.0.11:80",
         };
-        let at: SocketAddr = at.parse().unwrap();
+        let at: SocketAddr = self.words(at).parse().unwrap();
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect_timeout(&at, PATIENCE)?;
             stream.set_read_timeout(Some(PATIENCE))?;
@@ -199,7 +216,7 @@ impl Network {
     pub(super) async fn why(&self, service: &str) -> Answer {
         let evidence = self.evidence().await;
         let node = NodeSnapshot::new(&evidence).called(Some("node1"));
-        let look = Look::new(&node, &[Family::V4], &[]).unwrap();
+        let look = Look::new(&node, &[self.family], &[]).unwrap();
         look.why(&Asked::parse(service).unwrap(), None).unwrap()
     }
 
@@ -242,7 +259,8 @@ impl Network {
 
 /// Returns what happens to the connections of the client that is a pod, or of another kind of client.
 pub(super) fn fate(answer: &Answer, client: Client) -> Fate {
-    let is_client = |path: &&kpx_judge::why::Path| path.from.contains("(10.244.1.5,");
+    let clients = ["(10.244.1.5,", "(fd00:10:244:1::5,"];
+    let is_client = |path: &&kpx_judge::why::Path| clients.iter().any(|of| path.from.contains(of));
     let is_apart = |path: &&kpx_judge::why::Path| path.client == Client::Single && is_client(path);
     let has_apart = client == Client::Pod && answer.paths.iter().any(|path| is_apart(&path));
     let of = answer.paths.iter().filter(|path| {
@@ -265,7 +283,7 @@ pub(super) fn fate_of_kind(answer: &Answer, client: Client) -> Fate {
 
 /// Answers each connection with `pong`.
 fn serve(netns: &Netns) {
-    let listener = netns.inside(|| TcpListener::bind("0.0.0.0:8080").unwrap());
+    let listener = netns.inside(|| TcpListener::bind("[::]:8080").unwrap());
     std::thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
             stream.write_all(b"pong").ok();
@@ -326,7 +344,7 @@ fn list(items: &[Value]) -> String {
 }
 
 /// The objects of the cluster.
-fn objects(mode: Mode) -> Evidence {
+fn objects(mode: Mode, family: Family) -> Evidence {
     let mut evidence = Evidence::default();
     let all = [
         (
@@ -350,10 +368,96 @@ fn objects(mode: Mode) -> Evidence {
         ),
     ];
     for (item, items) in all {
-        evidence.insert(item, Ok(list(&items)));
+        evidence.insert(item, Ok(in_family(&list(&items), family)));
     }
-    evidence.insert(Item::ProxyConfig, Ok(format!("{CONFIG}mode: {mode}\n")));
+    let config = in_family(CONFIG, family);
+    evidence.insert(Item::ProxyConfig, Ok(format!("{config}mode: {mode}\n")));
     evidence
+}
+
+/// What differs between texts about IPv4 and about IPv6, but for addresses.
+const OF_IPV6: &[(&str, &str)] = &[
+    ("iptables", "ip6tables"),
+    ("IPv4", "IPv6"),
+    ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"),
+    ("net.ipv4.conf", "net.ipv6.conf"),
+    ("net.ipv4.neigh", "net.ipv6.neigh"),
+    ("ip route", "ip -6 route"),
+    ("ip rule", "ip -6 rule"),
+    ("ip neigh", "ip -6 neigh"),
+    ("ip saddr", "ip6 saddr"),
+    ("ip daddr", "ip6 daddr"),
+    ("ip ttl", "ip6 hoplimit"),
+    ("ether type ip ", "ether type ip6 "),
+    ("meta protocol ip ", "meta protocol ip6 "),
+    ("protocol ip ", "protocol ipv6 "),
+    ("match ip ", "match ip6 "),
+    ("table ip ", "table ip6 "),
+    ("chain ip ", "chain ip6 "),
+    ("rule ip ", "rule ip6 "),
+    ("-m ttl --ttl", "-m hl --hl"),
+    ("TTL --ttl", "HL --hl"),
+];
+
+/// Returns `text`, which is about IPv4, about `family`: `10.0.2.15/24` becomes `fd00:10:0:2::15/64`.
+fn in_family(text: &str, family: Family) -> String {
+    if family == Family::V4 {
+        return text.to_owned();
+    }
+    let mut new = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(at);
+        new += before;
+        let is_part = |c: char| c.is_ascii_digit() || c == '.';
+        let end = from.find(|c: char| !is_part(c)).unwrap_or(from.len());
+        let (word, after) = from.split_at(end);
+        rest = after;
+        let Ok(address) = word.parse::<Ipv4Addr>() else {
+            new += word;
+            continue;
+        };
+        let [a, b, c, d] = address.octets().map(|part| match part {
+            0 => String::new(),
+            part => part.to_string(),
+        });
+        let mut address = match (&*a, &*d) {
+            ("", _) => "::".to_owned(),
+            _ => {
+                let zero = |part: String| {
+                    if part.is_empty() {
+                        "0".to_owned()
+                    } else {
+                        part
+                    }
+                };
+                format!("fd00:{a}:{}:{}::{d}", zero(b), zero(c))
+            }
+        };
+        let length = rest.strip_prefix('/').and_then(|rest| {
+            let length: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            Some((length.len() + 1, length.parse::<u8>().ok()?))
+        });
+        if let Some((written, length)) = length {
+            let length = match length {
+                0 => 0,
+                1..=8 => 32,
+                9..=16 => 48,
+                17..=24 => 64,
+                _ => 128,
+            };
+            write!(address, "/{length}").unwrap();
+            rest = &rest[written..];
+        } else if rest.starts_with(':') && rest[1..].starts_with(|c: char| c.is_ascii_digit()) {
+            address = format!("[{address}]");
+        }
+        new += &address;
+    }
+    new += rest;
+    for (of_ipv4, of_ipv6) in OF_IPV6 {
+        new = new.replace(of_ipv4, of_ipv6);
+    }
+    new
 }
 
 const CONFIG: &str = "\
@@ -366,9 +470,16 @@ hostnameOverride: node1
 const SETTINGS: &str = "\
 net.ipv4.conf.all.rp_filter = 0
 net.ipv4.conf.default.rp_filter = 0
-net.ipv6.conf.all.disable_ipv6 = 1
-net.ipv6.conf.default.disable_ipv6 = 1
+net.ipv6.conf.default.accept_dad = 0
 ";
+
+/// Returns the settings of each network; without IPv6 if that is not the family.
+fn settings(family: Family) -> String {
+    let is_off = u8::from(family == Family::V4);
+    let off =
+        ["all", "default"].map(|link| format!("net.ipv6.conf.{link}.disable_ipv6 = {is_off}\n"));
+    SETTINGS.to_owned() + &off.concat()
+}
 
 const NODE: &str = "\
 link add cni0 type bridge mcast_snooping 0

@@ -1,11 +1,13 @@
 //! Random faults of a node, one or two at a time: what kpx says of a connection is what the kernel does with it.
 //!
-//! `KPX_SEED` and `KPX_TRIALS` choose others than the fixed ones, and `KPX_FAULT` is a command line to try instead of them.
+//! `KPX_SEED` and `KPX_TRIALS` choose others than the fixed ones, `KPX_FAMILY` (4 or 6) one family, and `KPX_FAULT` is a command
+//! line to try instead of them.
 
 use std::fmt::Write as _;
 
 use kpx_judge::verdict::{Client, Fate};
 use kpx_node::backend::Mode;
+use kpx_node::net::Family;
 
 use super::inside::Inside;
 use super::network::{FAR, NEAR, Network, fate};
@@ -801,7 +803,12 @@ async fn long_random_faults_are_judged_as_the_kernel_does() {
     for trial in 0..trials {
         let mut dice = Dice::new(seed + trial);
         let mode = *dice.pick(&[Mode::Iptables, Mode::Nftables]);
-        let mut network = Network::in_mode(mode);
+        let family = match setting("KPX_FAMILY").as_deref() {
+            Some("6") => Family::V6,
+            Some(_) => Family::V4,
+            None => *dice.pick(&Family::BOTH),
+        };
+        let mut network = Network::of(mode, family);
         network.reads_pods = true;
         network.add_outside(mode);
         let _inside = [&network.client, &network.near].map(Inside::new);
@@ -819,7 +826,8 @@ async fn long_random_faults_are_judged_as_the_kernel_does() {
             continue;
         }
         // A command may be refused, as a second one of the same kind: what it has done by then stays.
-        let script = lines.join("\n").replace("{NEAR}", network.near.name());
+        let script = network.words(&lines.join("\n"));
+        let script = script.replace("{NEAR}", network.near.name());
         let said = network.node.run_any(&script);
         for service in [NEAR, FAR] {
             let before = network.why(service).await;
@@ -839,7 +847,7 @@ async fn long_random_faults_are_judged_as_the_kernel_does() {
                 decided += 1;
                 if is_wrong {
                     wrong.push(format!(
-                        "seed {} ({mode}): {}\n{said}    {service} from {client:?}: {fate}, answers {answers:?}: {}",
+                        "seed {} ({mode}, {family}): {}\n{said}    {service} from {client:?}: {fate}, answers {answers:?}: {}",
                         seed + trial,
                         lines.join(" && "),
                         before.sentence

@@ -319,10 +319,17 @@ impl<'a> Router<'a> {
             if rule.priority < from || self.but.1.as_ref() == Some(rule) || !applies(rule, lookup) {
                 continue;
             }
-            from = rule.goto.unwrap_or(from);
+            if let Some(to) = rule.goto {
+                // Without its target, the rule decides nothing: IPv6 has no rule 32767.
+                let mut all = rules.iter().filter(|rule| rule.family == family);
+                if all.any(|rule| rule.priority == to) {
+                    from = to;
+                }
+                continue;
+            }
             let Some(table) = &rule.table else {
                 // Rules for VRFs, and rules that only continue, decide nothing.
-                if matches!(rule.action.as_str(), "" | "nop" | "goto") {
+                if matches!(rule.action.as_str(), "" | "nop") {
                     continue;
                 }
                 return Best::Rule(rule.action.clone());

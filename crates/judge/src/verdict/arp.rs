@@ -1,16 +1,17 @@
 //! ARP on the links of the node, and its counterpart of IPv6: how the node and its neighbours find each other.
 
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use super::arp_rules::{Message, dropping};
 use super::judge::{Judge, Question};
 use super::obstacle::Arp;
 use super::replies::{ends, is_stopped};
-use super::{By, Fault, Missing, Obstacle, is_likely, sysctl_of};
+use super::{By, Fault, Missing, Obstacle, is_decided, is_likely, sysctl_of};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::{decisive, maker};
-use crate::trace::{Carried, Entry, Flow, Outcome, Rule};
+use crate::trace::{Carried, Effect, Entry, Flow, Hop, Outcome, Rule, SENT_TTL};
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -189,13 +190,13 @@ impl Judge<'_> {
         if !needs_it {
             return None;
         }
-        // A node that has an entry for the neighbour needs no answer.
+        // A neighbour that has an entry for the node needs no answer.
         let is_known_there = self.knows_node(next);
         let all = &self.node.addresses().ok()?.all;
-        let mut own = all
+        let own = all
             .iter()
             .filter(|address| address.link == link && address.addr.addr.is_ipv6());
-        let own = own.next()?.addr.addr;
+        let own: Vec<IpAddr> = own.map(|address| address.addr.addr).collect();
         let message = |entry, source, destination, kind| Flow {
             entry,
             source: Some(source),
@@ -206,23 +207,54 @@ impl Judge<'_> {
             proto: Proto::Icmpv6,
             established: false,
         };
-        let asks = message(Entry::Host, own, next, SOLICITATION);
-        let answered = message(Entry::Outside, next, own, ADVERTISEMENT);
-        let asked = message(Entry::Outside, next, own, SOLICITATION);
-        let answers = message(Entry::Host, own, next, ADVERTISEMENT);
+        let first = *own.first()?;
+        let asks = message(Entry::Host, first, next, SOLICITATION);
+        let answered = message(Entry::Outside, next, first, ADVERTISEMENT);
+        let asked = message(Entry::Outside, next, first, SOLICITATION);
+        let answers = message(Entry::Host, first, next, ADVERTISEMENT);
         let of_node = [asks, answered].into_iter().filter(|_| !is_known);
         let of_neighbour = [asked, answers].into_iter().filter(|_| !is_known_there);
-        of_node.chain(of_neighbour).find_map(|flow| {
-            let mut outcomes = self.back(Family::V6).brief(&flow);
-            outcomes.retain(is_likely);
-            let first = outcomes.iter().find(|outcome| ends(outcome))?;
-            let hop = decisive(first).filter(|_| outcomes.iter().all(is_stopped))?;
-            let by = By::new(Rule::of(hop, Family::V6), maker(hop), self.node);
-            Some(Fault::Obstacle(Box::new(Obstacle::Arp {
-                link: link.to_owned(),
-                by: Arp::Unsolicited(Box::new(by)),
-            })))
+        let by_rules = of_node
+            .chain(of_neighbour)
+            .find_map(|flow| self.ndp_rule(&flow, link));
+        // What the node asks for a packet that it forwards comes from its link-local address.
+        by_rules.or_else(|| {
+            let mut all = own.iter();
+            let first = self.blocked_messages(link, *all.next()?, next)?;
+            all.all(|own| self.blocked_messages(link, *own, next).is_some())
+                .then_some(first)
         })
+    }
+
+    /// Returns the fault of `flow`, a message of neighbour discovery on `link`, if a rule stops it or changes its hop limit, without which
+    /// nobody takes it.
+    fn ndp_rule(&self, flow: &Flow, link: &str) -> Option<Fault> {
+        let mut outcomes = self.back(Family::V6).brief(flow);
+        outcomes.retain(is_likely);
+        let is_changed = |outcome: &Outcome| outcome.ttl != SENT_TTL && outcome.ttl != u8::MAX;
+        let is_certain = |outcome: &Outcome| outcome.when.iter().all(is_decided);
+        let hop_limit = !outcomes.is_empty()
+            && outcomes
+                .iter()
+                .all(|outcome| is_changed(outcome) && is_certain(outcome));
+        if hop_limit {
+            outcomes = self.back(Family::V6).walk(flow);
+        }
+        let is_setter = |hop: &&Rc<Hop>| matches!(hop.effect, Effect::Ttl { .. });
+        let hop = if hop_limit {
+            outcomes.first()?.hops.iter().rfind(is_setter)?
+        } else {
+            let first = outcomes.iter().find(|outcome| ends(outcome))?;
+            decisive(first).filter(|_| outcomes.iter().all(is_stopped))?
+        };
+        let by = By::new(Rule::of(hop, Family::V6), maker(hop), self.node);
+        Some(Fault::Obstacle(Box::new(Obstacle::Arp {
+            link: link.to_owned(),
+            by: Arp::Unsolicited {
+                by: Box::new(by),
+                hop_limit,
+            },
+        })))
     }
 
     /// Returns the rule that keeps `pod` from finding its `gateway`, an address of this node.
@@ -237,7 +269,7 @@ impl Judge<'_> {
     }
 
     /// Returns whether the pod with address `next` has an entry of the node with a MAC address.
-    fn knows_node(&self, next: IpAddr) -> bool {
+    pub(super) fn knows_node(&self, next: IpAddr) -> bool {
         let Ok(Some(network)) = self.network_of(next) else {
             return false;
         };

@@ -352,6 +352,7 @@ impl<'n> Judge<'n> {
                 .or_else(|| self.unsure_ipsec(question, outcome))
                 .or_else(|| self.unread_arp(question, outcome))
                 .or_else(|| self.unsure_neighbour(question, outcome))
+                .or_else(|| self.unknown_next_hop(question, outcome))
                 .or_else(|| self.unsure_tc(question, outcome))
                 .or_else(|| self.unlearnt(question, outcome))
                 .or_else(|| self.unannounced(question))

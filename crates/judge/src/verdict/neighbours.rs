@@ -280,6 +280,14 @@ impl Judge<'_> {
             let entry = all.on(address, link)?;
             let is_open = entry.incomplete || entry.permanent && self.is_foreign(all, entry);
             is_open.then_some(entry)
+        });
+        // By IPv6, a client on a bridge learns the node's MAC address from an answer that the entry leads.
+        let found = found.or_else(|| {
+            let client = outcome.sent_from;
+            let is_asked = client.is_ipv6() && outcome.bridged && !self.knows_node(client);
+            let link = outcome.leaves_by().filter(|_| is_asked)?;
+            let entry = all.on(client, link)?;
+            (entry.permanent && self.is_foreign(all, entry)).then_some(entry)
         })?;
         let (address, link) = (found.address, &found.link);
         let mac = found.mac.as_deref().unwrap_or("no address");
@@ -319,6 +327,80 @@ impl Judge<'_> {
                  unknown (`ip neigh del {address} dev {link}` removes the entry)"
             )
         })))
+    }
+
+    /// Returns the doubt about a packet whose next hop, or whose reply's, nothing knows: no Node, pod or default route has its address, and
+    /// the node has no entry for it.
+    pub(super) fn unknown_next_hop(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        let all = self.node.neighbour_table().ok()?;
+        self.node.nodes().ok()?;
+        if self.ends_here(outcome) {
+            return None;
+        }
+        let client = back_to(question, outcome);
+        let ends = [Some(outcome.destination.0), client];
+        ends.into_iter().flatten().find_map(|to| {
+            let route = self.router.found(Lookup::to(Asked::new(to, None)));
+            let route = route.ok().flatten()?;
+            let hops = route.nexthops.iter();
+            let hops = hops.map(|(gateway, link)| (*gateway, link.as_deref()));
+            let only = (route.gateway, route.device.as_deref());
+            let mut hops = hops.chain(route.nexthops.is_empty().then_some(only));
+            hops.find_map(|(gateway, link)| {
+                let link = link?;
+                let next = gateway.unwrap_or(to);
+                // The address of a client outside of the cluster is made up.
+                let is_made_up = gateway.is_none() && Some(to) == client;
+                let is_pod = self.places.is_pod_here(next) == Some(true);
+                let is_known = match is_pod {
+                    // No pod is expected to forward packets.
+                    true => gateway.is_none(),
+                    false => {
+                        all.on(next, link).is_some()
+                            || self.node_at(next).is_some()
+                            || self.is_default_gateway(next)
+                    }
+                };
+                if is_made_up || is_known || !self.asks_for_neighbours(link) {
+                    return None;
+                }
+                let what = if is_pod {
+                    "it is a pod"
+                } else {
+                    "no Node has this address, and the node has no neighbour entry for it"
+                };
+                Some(Fault::Unknown(Missing::Unmodelled(format!(
+                    "whether {next} takes the packets for {to} is unknown: {what}; the route {route} leads there"
+                ))))
+            })
+        })
+    }
+
+    /// Returns whether a default route has this gateway.
+    fn is_default_gateway(&self, address: IpAddr) -> bool {
+        let mut routes = self.node.routes().into_iter().flat_map(|all| &all.all);
+        routes.any(|route| {
+            let mut hops = route.nexthops.iter();
+            let is_its = route.gateway == Some(address)
+                || hops.any(|(gateway, _)| *gateway == Some(address));
+            route.destination.prefix == 0 && is_its
+        })
+    }
+
+    /// Returns whether packets that leave by `link` need the MAC address of their next hop, which no network plugin is known to set.
+    fn asks_for_neighbours(&self, link: &str) -> bool {
+        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
+        let is_written = |name: &str| WRITERS.iter().any(|prefix| name.starts_with(prefix));
+        let has = |link: &Link, flag| link.flag(flag) != Some(false);
+        let mut own = links.iter().filter(|own| own.name == link);
+        own.any(|own| {
+            let flags = ["NOARP", "LOOPBACK", "POINTOPOINT"];
+            !own.is_tunnel() && !is_written(link) && !flags.iter().any(|flag| has(own, flag))
+        })
     }
 
     /// Returns whether a neighbour entry for `address` was set by hand.

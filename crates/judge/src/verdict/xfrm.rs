@@ -81,6 +81,28 @@ impl Judge<'_> {
             .then(|| Fault::Obstacle(Box::new(Obstacle::Xfrm { policies, refused })))
     }
 
+    /// Returns the fault of the messages by which the node at `own` and its neighbour `next` on `link` find each other (IPv6), if policies
+    /// block them.
+    pub(super) fn blocked_messages(&self, link: &str, own: IpAddr, next: IpAddr) -> Option<Fault> {
+        let message = |direction, source, destination| Asks {
+            direction,
+            source: (source, None),
+            destination: (destination, None),
+            input: Some(link),
+            output: Some(link),
+        };
+        let all = [
+            message(Direction::In, next, own),
+            message(Direction::Out, own, next),
+        ];
+        let mut answers = all.map(|asks| self.answer(Proto::Icmpv6, asks)).into_iter();
+        let blocked = answers.find(|answer| !answer.blocked.is_empty())?.blocked;
+        Some(Fault::Obstacle(Box::new(Obstacle::Xfrm {
+            policies: blocked.into_iter().cloned().collect(),
+            refused: false,
+        })))
+    }
+
     /// Returns the doubt about a packet for which a policy asks for IPsec, or may drop it.
     pub(super) fn unsure_ipsec(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         match self.node.xfrm() {

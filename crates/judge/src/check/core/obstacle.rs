@@ -436,7 +436,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                  a file of /etc/sysctl.d; or let the network plugin give the links of pods the gateway's address.",
                 format!("sysctl -w {key}=0"),
             ),
-            Arp::Unsolicited(by) if by.closes || by.policies.is_some() => {
+            Arp::Unsolicited { by, .. } if by.closes || by.policies.is_some() => {
                 let command = accepting(by, Family::V6, "-p icmpv6", "meta l4proto ipv6-icmp");
                 let text = if by.policies.is_some() {
                     "No NetworkPolicy can allow neighbour discovery: the agent that writes these rules has to accept it. Upgrade the agent; \
@@ -466,7 +466,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                     ),
                 },
             ),
-            Arp::Dropped(by) | Arp::Unsolicited(by) => rule_fix(by),
+            Arp::Dropped(by) | Arp::Unsolicited { by, .. } => rule_fix(by),
         },
         Obstacle::Tunnel {
             by: Some(by),

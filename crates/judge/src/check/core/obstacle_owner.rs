@@ -93,7 +93,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             ..
         } => "links of the node",
         Obstacle::Arp {
-            by: Arp::Dropped(_) | Arp::Unsolicited(_) | Arp::There { .. },
+            by: Arp::Dropped(_) | Arp::Unsolicited { .. } | Arp::There { .. },
             ..
         }
         | Obstacle::Tunnel { .. }

@@ -108,7 +108,12 @@ pub enum Arp {
         by: Box<By>,
     },
     /// This rule drops the messages of `ICMPv6` that have its place.
-    Unsolicited(Box<By>),
+    Unsolicited {
+        /// The rule.
+        by: Box<By>,
+        /// Whether it changes their hop limit, without which nobody takes them, rather than drops them.
+        hop_limit: bool,
+    },
 }
 
 /// A packet after the first one of a connection.
@@ -258,16 +263,21 @@ impl Arp {
                 by.rule.chain,
                 by.rule.named_table()
             ),
-            Self::Unsolicited(by) => {
+            Self::Unsolicited { by, hop_limit } => {
                 match by.rule.number {
                     0 => write!(f, "the policy of chain {}", by.rule.chain),
                     number => write!(f, "rule {number} of chain {}", by.rule.chain),
                 }?;
                 write!(
                     f,
-                    " in table {} drops neighbour discovery (ICMPv6) on {link}, so the node and its neighbours there do not find \
+                    " in table {} {} neighbour discovery (ICMPv6) on {link}, so the node and its neighbours there do not find \
                          each other",
-                    by.rule.table
+                    by.rule.table,
+                    if *hop_limit {
+                        "changes the hop limit of"
+                    } else {
+                        "drops"
+                    }
                 )
             }
         }
