@@ -2,6 +2,7 @@
 //! its fix, typed as printed, lets them work again.
 
 mod inside;
+mod ipv6;
 mod network;
 mod random_faults;
 

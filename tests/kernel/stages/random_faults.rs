@@ -43,7 +43,6 @@ const KNOWN: &[&str] = &[
     // How often a node asks for a neighbour, and ARP that a bridge keeps from a port.
     "_solicit=0",
     "proxy_arp on",
-    "bcast_flood off",
     "locked on",
     "vlan_filtering 1",
     // The address of another link may come back, and is said to be lost.

@@ -300,6 +300,8 @@ fn bridge_port(port: &[InfoBridgePort]) -> Map<String, Value> {
         InfoBridgePort::HairpinMode(on) => Some(("hairpin", json!(on))),
         InfoBridgePort::Learning(on) => Some(("learning", json!(on))),
         InfoBridgePort::UnicastFlood(on) => Some(("flood", json!(on))),
+        InfoBridgePort::MulticastFlood(on) => Some(("mcast_flood", json!(on))),
+        InfoBridgePort::BroadcastFlood(on) => Some(("bcast_flood", json!(on))),
         InfoBridgePort::Isolated(on) => Some(("isolated", json!(on))),
         InfoBridgePort::Locked(on) => Some(("locked", json!(on))),
         _ => None,

@@ -334,7 +334,11 @@ impl Packet {
             tos: flow.carried.tos,
             ecn: flow.carried.ecn,
             ports: flow.carried.ports,
-            ttl: SENT_TTL,
+            // What has a smaller one has come from elsewhere: neighbours discard it.
+            ttl: match is_ndp(flow.proto, flow.port) {
+                true => u8::MAX,
+                false => SENT_TTL,
+            },
             sticky: false,
             looked_up: None,
             untracked: is_ndp(flow.proto, flow.port),

@@ -272,7 +272,10 @@ impl<'a> Router<'a> {
             Best::Route(route, device) => match route.kind.as_str() {
                 "unicast" | "" => Decision::Out {
                     device,
-                    gateway: next_hop(route).0,
+                    // A destination that is its own gateway is a neighbour.
+                    gateway: next_hop(route)
+                        .0
+                        .filter(|gateway| !lookup.destination.is_address(*gateway)),
                     source: route.source,
                 },
                 "local" | "broadcast" | "multicast" | "anycast" => Decision::Local {

@@ -11,7 +11,7 @@ use super::{By, Fault, Missing, Obstacle, is_decided, is_likely, sysctl_of};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::{decisive, maker};
-use crate::trace::{Carried, Effect, Entry, Flow, Hop, Outcome, Rule, SENT_TTL};
+use crate::trace::{Carried, Effect, Entry, Flow, Hop, Outcome, Rule};
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -226,12 +226,12 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the fault of `flow`, a message of neighbour discovery on `link`, if a rule stops it or changes its hop limit, without which
-    /// nobody takes it.
+    /// Returns the fault of `flow`, a message of neighbour discovery on `link`, if a rule stops it, or changes its hop limit, so that its
+    /// receiver discards it.
     fn ndp_rule(&self, flow: &Flow, link: &str) -> Option<Fault> {
         let mut outcomes = self.back(Family::V6).brief(flow);
         outcomes.retain(is_likely);
-        let is_changed = |outcome: &Outcome| outcome.ttl != SENT_TTL && outcome.ttl != u8::MAX;
+        let is_changed = |outcome: &Outcome| outcome.ttl != u8::MAX;
         let is_certain = |outcome: &Outcome| outcome.when.iter().all(is_decided);
         let hop_limit = !outcomes.is_empty()
             && outcomes

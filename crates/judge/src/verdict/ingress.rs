@@ -14,6 +14,7 @@ use foldhash::{HashMap, HashSet};
 use super::diversion::pods_with;
 use super::judge::{Judge, Question};
 use super::logged::martians;
+use super::peers::outward;
 use super::place::Holder;
 use super::tells::sets_marks;
 use super::tunnel::is_made_by_plugin;
@@ -134,7 +135,9 @@ impl Judge<'_> {
             Entry::Outside => self.places.own(source).map(str::to_owned),
             _ => self.taken(source),
         };
-        if let Some(link) = taken {
+        // Without a filter of sources (IPv6), only the replies that the node routes end there.
+        let may_pass = || source.is_ipv6() && self.is_on_its_bridge(outcome);
+        if let Some(link) = taken.filter(|_| !may_pass()) {
             return Some(fault(Obstacle::Taken {
                 address: source,
                 link,
@@ -663,7 +666,7 @@ impl Judge<'_> {
         match home {
             Some(home) => Entered {
                 link: Some(Rc::from(home)),
-                astray: (!self.is_led_home(source, home))
+                astray: (!self.is_led_home(source, home) && !self.is_led_in(source, home))
                     .then(|| self.led_astray(source, home, route)),
             },
             None => Entered {
@@ -671,6 +674,21 @@ impl Judge<'_> {
                 astray: None,
             },
         }
+    }
+
+    /// Returns whether packets to `pod` that come in by a link to other machines reach it by the link `home`: a routing policy rule may lead
+    /// the node's own packets elsewhere (`iif lo`).
+    fn is_led_in(&self, pod: IpAddr, home: &str) -> bool {
+        let mut links = outward(self.node).into_iter().peekable();
+        links.peek().is_some()
+            && links.all(|link| {
+                let lookup = Lookup {
+                    input: Some(link),
+                    ..Lookup::to(Asked::new(pod, None))
+                };
+                let route = self.router.found(lookup).ok().flatten();
+                route.is_some_and(|route| route.devices().contains(&home))
+            })
     }
 
     /// Returns whether `pod`, one of this node, is reached by what comes in by a certain link alone.

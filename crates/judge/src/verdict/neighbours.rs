@@ -351,6 +351,7 @@ impl Judge<'_> {
             let only = (route.gateway, route.device.as_deref());
             let mut hops = hops.chain(route.nexthops.is_empty().then_some(only));
             hops.find_map(|(gateway, link)| {
+                let gateway = gateway.filter(|gateway| *gateway != to);
                 let link = link?;
                 let next = gateway.unwrap_or(to);
                 // The address of a client outside of the cluster is made up.

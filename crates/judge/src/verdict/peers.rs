@@ -698,25 +698,31 @@ pub struct HomeGone<'n> {
 }
 
 impl Judge<'_> {
-    /// Returns `gone` as an obstacle to packets for `own`, the node's object; `None` if a router may translate the address.
-    pub(super) fn gone(&self, own: &Node, gone: &HomeGone<'_>) -> Option<Obstacle> {
-        if let Some(of) = gone.failed {
-            return Some(Obstacle::Duplicate {
+    /// Returns `gone` as a fault of packets for `own`, the node's object; a doubt if a router may translate the address.
+    pub(super) fn gone(&self, own: &Node, gone: &HomeGone<'_>) -> Fault {
+        let address = gone.address;
+        Fault::Obstacle(Box::new(if let Some(of) = gone.failed {
+            Obstacle::Duplicate {
                 address: of.addr,
                 link: of.link.clone(),
-            });
-        }
-        if let Some(link) = self.without_ipv6(gone.address) {
-            return Some(Obstacle::Wayless {
+            }
+        } else if let Some(link) = self.without_ipv6(address) {
+            Obstacle::Wayless {
                 by: Wayless::Ipv6Off(link),
                 refused: false,
-            });
-        }
-        gone.is_certain.then(|| Obstacle::HomeGone {
-            address: gone.address,
-            node: own.metadata.name.clone(),
-            refused: false,
-        })
+            }
+        } else if gone.is_certain {
+            Obstacle::HomeGone {
+                address,
+                node: own.metadata.name.clone(),
+                refused: false,
+            }
+        } else {
+            return Fault::Unknown(Missing::Unmodelled(format!(
+                "whether packets to {address} reach this machine is unknown: it is the address of the Node, and no link has it, so a \
+                 router would have to translate it"
+            )));
+        }))
     }
 
     /// Returns the address of `own`, the Node of this machine, in `family`, if the machine uses none of the Node's addresses.
@@ -730,8 +736,8 @@ impl Judge<'_> {
         let address = endpoint.addr.ip();
         let gone = self.home_gone_in(own, Family::of(address))?;
         let is_it = gone.address == address && gone.failed.is_none();
-        let lost = is_it.then(|| self.gone(own, &gone)).flatten()?;
-        Some(Fault::Obstacle(Box::new(lost)))
+        let fault = is_it.then(|| self.gone(own, &gone))?;
+        matches!(fault, Fault::Obstacle(_)).then_some(fault)
     }
 
     /// Returns why packets to an address of this Node do not reach the node.
@@ -754,13 +760,7 @@ impl Judge<'_> {
         let gone = self.home_gone_in(own, Family::of(address))?;
         // The node's own packets, and those of its pods, come to its rules in any case.
         let is_met = gone.failed.is_none() || question.flow.entry == Entry::Outside;
-        (gone.address == address && is_met).then(|| match self.gone(own, &gone) {
-            Some(what) => Fault::Obstacle(Box::new(what)),
-            None => Fault::Unknown(Missing::Unmodelled(format!(
-                "whether packets to {address} reach this machine is unknown: it is the address of the Node, and no link has it, so a \
-                 router would have to translate it"
-            ))),
-        })
+        (gone.address == address && is_met).then(|| self.gone(own, &gone))
     }
 
     /// Returns the fault of an endpoint whose pod does not use its address, as IPv6 found another one with it.
@@ -843,7 +843,7 @@ pub fn home_gone<'n>(
 
 /// Returns the names of the links of `node` that lead to other machines and are no ports of other links. Links of pods and
 /// containers, and tunnels, do not lead to other machines.
-fn outward<'n>(node: &'n NodeSnapshot<'n>) -> HashSet<&'n str> {
+pub(super) fn outward<'n>(node: &'n NodeSnapshot<'n>) -> HashSet<&'n str> {
     let Ok(links) = node.links() else {
         return HashSet::default();
     };

@@ -9,6 +9,7 @@ use super::{By, Fault, Missing, Obstacle, Which};
 use crate::trace::{Carried, Effect, Entry, Flow, Hop, Outcome, link_hooks};
 use kpx_node::evidence::{Item, Kernel};
 use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
 
@@ -69,6 +70,9 @@ impl Judge<'_> {
         if self.ends_here(outcome) {
             return None;
         }
+        if let Some(fault) = self.unasked_pod(outcome) {
+            return Some(fault);
+        }
         let there = outcome
             .leaves_by()
             .map(|link| (outcome.destination.0, link.to_owned()));
@@ -99,6 +103,39 @@ impl Judge<'_> {
              only an entry set by hand leads there (`bridge fdb show dev {port}` lists them; \
              `bridge link set dev {port} learning on flood on` is the default)"
         ))))
+    }
+
+    /// Returns the doubt about a packet whose reply a bridge carries from pod to pod, if the port of the client does not get the question for
+    /// its MAC address, which the other pod does not know yet.
+    fn unasked_pod(&self, outcome: &Outcome) -> Option<Fault> {
+        let (client, end) = (outcome.sent_from, outcome.destination.0);
+        if !self.is_on_its_bridge(outcome) || self.knows(end, client) {
+            return None;
+        }
+        let (_, inside) = self.link_of_pod(client)?;
+        let port = self.far_end(inside)?;
+        let (index, key) = match Family::of(client) {
+            Family::V4 => (0, "bcast_flood"),
+            Family::V6 => (1, "mcast_flood"),
+        };
+        (port.questions[index] == Some(false)).then(|| {
+            let port = &port.name;
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "whether {end} finds {client} is unknown: port {port} of the bridge does not get the question for its MAC address ({key} is \
+                 off; `bridge link set dev {port} {key} on` is the default)"
+            )))
+        })
+    }
+
+    /// Returns whether `pod` has a neighbour entry with a MAC address for `other`.
+    fn knows(&self, pod: IpAddr, other: IpAddr) -> bool {
+        let Ok(Some(network)) = self.network_of(pod) else {
+            return false;
+        };
+        let inside = NodeSnapshot::new(&network.evidence);
+        let table = inside.neighbour_table().ok();
+        let mut all = table.map_or(&[][..], |all| all.all.as_slice()).iter();
+        all.any(|neighbour| neighbour.address == other && neighbour.mac.is_some())
     }
 
     /// Returns whether the port of `pod` may not carry its packets, by its own settings.

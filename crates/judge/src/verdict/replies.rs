@@ -247,7 +247,7 @@ impl<'n> Judge<'n> {
     }
 
     /// Returns whether a bridge carries the reply from port to port: it passes rules, but no route.
-    fn is_on_its_bridge(&self, outcome: &Outcome) -> bool {
+    pub(super) fn is_on_its_bridge(&self, outcome: &Outcome) -> bool {
         if self.stays_on_bridge(outcome) {
             return true;
         }

@@ -550,7 +550,6 @@ impl Judge<'_> {
         } else {
             gone(family)?
         };
-        let what = self.gone(own, &gone)?;
         // Tunnels may have an address of their own.
         let is_own = |at| self.places.own(at).is_some();
         if ANNOTATIONS
@@ -560,7 +559,7 @@ impl Judge<'_> {
         {
             return None;
         }
-        Some(Fault::Obstacle(Box::new(what)))
+        Some(self.gone(own, &gone))
     }
 
     /// Returns the pod of flannel or Calico on this node, as `NAMESPACE/NAME`.

@@ -114,6 +114,9 @@ pub struct Link {
     pub learning: Option<bool>,
     /// Of a bridge port: whether it gets packets to addresses that the bridge does not know; `None` if that is not known.
     pub flood: Option<bool>,
+    /// Of a bridge port: whether it gets the broadcasts and the multicasts of other ports, by which neighbours ask for each other in IPv4
+    /// and in IPv6; `None` if that is not known.
+    pub questions: [Option<bool>; 2],
     /// Whether it is an isolated port of a bridge; `None` if that is not known.
     pub isolated: Option<bool>,
     /// Of a bridge port: whether it takes only packets from MAC addresses that an entry has for it; `None` if unknown.
@@ -295,6 +298,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
         };
         let (hairpin, isolated) = (port("hairpin"), port("isolated"));
         let (learning, flood) = (port("learning"), port("flood"));
+        let questions = ["bcast_flood", "mcast_flood"].map(port);
         let locked = port("locked");
         let data = |key: &str| link.linkinfo.data.get(key).and_then(Value::as_u64);
         let filters = data("vlan_filtering") == Some(1);
@@ -339,6 +343,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             hairpin,
             learning,
             flood,
+            questions,
             isolated,
             locked,
             port_state,

@@ -111,7 +111,7 @@ pub enum Arp {
     Unsolicited {
         /// The rule.
         by: Box<By>,
-        /// Whether it changes their hop limit, without which nobody takes them, rather than drops them.
+        /// Whether it changes their hop limit, so that their receivers discard them, rather than drops them.
         hop_limit: bool,
     },
 }

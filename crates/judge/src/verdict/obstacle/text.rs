@@ -984,9 +984,14 @@ impl fmt::Display for Obstacle {
                     || "the node itself".to_owned(),
                     |(pod, _)| format!("pod {pod}"),
                 );
+                let so = if address.is_ipv6() {
+                    "the replies end there"
+                } else {
+                    "the kernel discards the client's packets"
+                };
                 write!(
                     f,
-                    "{link} of {of} has the address {address} of the client, so the kernel discards the client's packets"
+                    "{link} of {of} has the address {address} of the client, so {so}"
                 )
             }
             Self::Taken {
