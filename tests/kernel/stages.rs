@@ -633,3 +633,20 @@ async fn traffic_control_on_the_way_drops_or_leaves_open() {
         answer.sentence
     );
 }
+
+#[tokio::test]
+#[ignore = "needs root, for network namespaces"]
+async fn chains_of_a_bridge_see_replies_as_they_leave() {
+    for (source, works) in [("10.244.2.0/24", true), ("10.96.0.11", false)] {
+        let network = Network::new();
+        network.shell(&format!(
+            "nft add table bridge low
+             nft 'add chain bridge low some {{ type filter hook output priority 0; }}'
+             nft 'add rule bridge low some ip saddr {source} drop'"
+        ));
+        let answer = network.why(FAR).await;
+        let fate = fate(&answer, Client::Pod);
+        let said = (fate == Fate::Works, network.answers(Client::Pod, FAR));
+        assert_eq!(said, (works, works), "{source}: {}", answer.sentence);
+    }
+}

@@ -10,7 +10,7 @@ use smallvec::smallvec;
 use super::World;
 use super::branch::{Branch, End, Ends, Phase};
 use super::hop::{Hook, Hop, Path};
-use super::packet::{Flow, Link, Packet};
+use super::packet::{Flow, Link, OriginalTuple, Packet};
 use super::walk::Walker;
 use kpx_node::backend::nftables::model::{Base, Chain, Ruleset, Table};
 use kpx_node::net::Family;
@@ -136,14 +136,20 @@ impl Walker<'_, '_, '_> {
     }
 
     /// Runs the hooks of the link by which a packet goes out, if it got through those of IP.
-    pub(super) fn go_by_link(&self, branch: Branch, hook: Hook, end: End) -> Ends {
+    pub(super) fn go_by_link(&self, mut branch: Branch, hook: Hook, end: End) -> Ends {
         let link = branch.packet.output.clone();
         let bridged = branch.packet.bridged;
         let passes = matches!(end, End::Return | End::Accept);
-        let mut ends: Ends = smallvec![(branch, end)];
         if self.link_hooks.is_empty() || hook != Hook::Postrouting || !passes {
-            return ends;
+            return smallvec![(branch, end)];
         }
+        // nat has given a reply the address that the client asked.
+        let answered = branch.packet.answers.filter(|_| branch.packet.translated);
+        if let Some(original) = answered.filter(|_| !bridged) {
+            branch.packet.set_source(original.destination);
+            branch.packet.source_port = branch.packet.source_port.map(|_| original.port);
+        }
+        let mut ends: Ends = smallvec![(branch, end)];
         if !bridged {
             ends = self.at_device(ends, "egress", &link);
         }
@@ -296,6 +302,9 @@ impl Walker<'_, '_, '_> {
                     continue;
                 }
                 branch.packet.output = link.clone();
+                if step == 1 && !bridged {
+                    branch.packet.translate_back();
+                }
                 next.extend(match step {
                     0 => self.behind_bridge(branch),
                     _ => self.go_by_link(branch, Hook::Postrouting, end),
@@ -324,11 +333,12 @@ pub(crate) struct Stopped {
     pub(crate) rule: Option<Rc<Hop>>,
 }
 
-/// Returns why replies of `flow`, whose source answers, do not pass the hooks of links on their way from link `back` to link
+/// Returns why replies of `flow`, whose source answers `original`, do not pass the hooks of links on their way from link `back` to link
 /// `link`; `None` for a client that is the node itself.
 pub(crate) fn reply<'n>(
     node: &'n NodeSnapshot<'n>,
     flow: &Flow,
+    original: OriginalTuple,
     back: &str,
     link: Option<&str>,
 ) -> Option<Stopped> {
@@ -341,8 +351,12 @@ pub(crate) fn reply<'n>(
     if walker.link_hooks.is_empty() {
         return None;
     }
+    let mut packet = Packet::of(flow);
+    packet.answers = Some(original);
+    packet.back = Some(original.source);
+    packet.translated = true;
     let branch = Branch {
-        packet: Box::new(Packet::of(flow)),
+        packet: Box::new(packet),
         weight: 1.0,
         when: Vec::new(),
         path: Path::new(true),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::judge::{Judge, Question};
 use super::logged::{Corrupted, corrupted};
 use super::{By, Fault, Missing, Obstacle, Which};
-use crate::trace::{Carried, Effect, Entry, Flow, Hop, Outcome, link_hooks};
+use crate::trace::{Carried, Effect, Entry, Flow, Hop, OriginalTuple, Outcome, link_hooks};
 use kpx_node::evidence::{Item, Kernel};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -197,7 +197,12 @@ impl Judge<'_> {
         };
         let entered = self.came_in_by(question, outcome);
         let back = outcome.leaves_by()?;
-        let stopped = link_hooks::reply(self.node, &flow, back, entered.as_deref())?;
+        let original = OriginalTuple {
+            source: outcome.sent_from,
+            destination: question.flow.destination,
+            port: question.flow.port,
+        };
+        let stopped = link_hooks::reply(self.node, &flow, original, back, entered.as_deref())?;
         Some(if stopped.certainly {
             let family = Family::of(flow.destination);
             let rule = stopped.rule.as_deref();
