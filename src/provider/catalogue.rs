@@ -1,7 +1,7 @@
 //! The known providers.
 
-use super::Provider;
 use super::clue::Clue::{Annotation, File, Label, Object, OsImage, Process, StaticPod, Version};
+use super::entry::Provider;
 
 /// Text of `docs/migrate/README.md`: the choice of a page, and the cost of each switch.
 pub const INDEX: &str = include_str!("../../docs/migrate/README.md");

@@ -4,9 +4,10 @@
 
 mod catalogue;
 mod clue;
+mod entry;
 
 pub use catalogue::{INDEX, PROVIDERS};
-use clue::Clue;
+pub use entry::Provider;
 use kpx_node::cluster::Node;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::NodeSnapshot;
@@ -20,23 +21,6 @@ pub const NEEDS: &[Item] = &[
     Item::Processes,
     Item::ProxyFiles,
 ];
-
-/// A provider.
-#[derive(Debug)]
-pub struct Provider {
-    /// Short name: of its page, and for `kpx explain`.
-    pub id: &'static str,
-    /// Full name.
-    pub name: &'static str,
-    /// Text of its page, `docs/migrate/ID.md`.
-    pub text: &'static str,
-    /// Evidence that no other provider has, except providers that build on this one.
-    clues: &'static [Clue],
-    /// The provider whose evidence its nodes have as well.
-    builds_on: Option<&'static str>,
-    /// The only schemes that a provider ID of its nodes has.
-    clouds: &'static [&'static str],
-}
 
 /// A recognised provider.
 #[derive(Clone, Debug)]

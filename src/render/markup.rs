@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use super::text::is_obeyed;
-
 /// An attribute: its name and its value.
 pub(crate) type Attribute<'a> = (&'static str, &'a str);
 
@@ -106,6 +104,17 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(shown)
+}
+
+/// Returns whether a terminal may obey `c`, or show the text around it in another order than it has.
+pub(super) fn is_obeyed(c: char) -> bool {
+    match c {
+        '\n' | '\t' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            true
+        }
+        c => c.is_control(),
+    }
 }
 
 fn is_hidden(c: char) -> bool {

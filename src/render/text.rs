@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::{mem, str};
 
-use super::markup::visible;
+use super::markup::{is_obeyed, visible};
 use super::page::{Tone, UNTONED, wrap};
 use super::threads::threads;
 
@@ -233,17 +233,6 @@ pub(crate) fn runs(line: &str) -> Vec<(Option<Tone>, String)> {
         runs.push((tone, text));
     }
     runs
-}
-
-/// Returns whether a terminal may obey `c`, or show the text around it in another order than it has.
-pub(super) fn is_obeyed(c: char) -> bool {
-    match c {
-        '\n' | '\t' => false,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-            true
-        }
-        c => c.is_control(),
-    }
 }
 
 /// Returns whether Unicode keeps `c` for use inside one program: those of [`Page::paint`](super::Page::paint) are among them.

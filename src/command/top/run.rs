@@ -10,6 +10,7 @@ use futures_util::future::{Either, select};
 use super::args::TopArgs;
 use super::report::TopReport;
 use super::screen::Screen;
+pub(in crate::command) use super::view::Left;
 use super::view::Names;
 use crate::command::shared::counters::Reader;
 use crate::command::shared::display::Display;
@@ -31,15 +32,6 @@ const LIMIT: f64 = 0.03;
 
 /// How often the screen looks for typed keys.
 const TICK: Duration = Duration::from_millis(50);
-
-/// How the screen was left.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::command) enum Left {
-    /// For good.
-    End,
-    /// For the page before it.
-    Back,
-}
 
 pub(in crate::command) async fn run(
     session: &Session,

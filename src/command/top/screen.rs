@@ -10,8 +10,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row as Cells, Table, TableState};
 
 use super::report::{BACKEND_COLUMNS, SERVICE_COLUMNS, TopReport, backend_cells, service_cells};
-use super::run::Left;
-use super::view::{Row, SortKey};
+use super::view::{Left, Row, SortKey};
 use crate::command::shared::display::{Display, Filter, interrupts};
 use crate::render::{shorten, wrap};
 use kpx_node::net::Proto;

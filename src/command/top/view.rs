@@ -13,6 +13,15 @@ use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::{Owners, Port, PortName};
 
+/// How the screen was left.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::command) enum Left {
+    /// For good.
+    End,
+    /// For the page before it.
+    Back,
+}
+
 /// The Services of a node, for one reading after the other.
 pub(crate) struct Names<'n> {
     node: &'n NodeSnapshot<'n>,

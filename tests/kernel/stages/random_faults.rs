@@ -56,8 +56,15 @@ const KNOWN: &[&str] = &[
     "add table bridge low; nft 'add chain bridge low some { type filter hook input",
     "arptables -A OUTPUT -d",
     "TEE",
-    // The address of a Service as a broadcast address.
+    // An address that a route alone makes the node's own.
+    "ip route add local 10.244.",
+    // The address of a Service as a broadcast address, or as one that the node chooses for its packets (IPv6).
     "brd 10.96.",
+    "ip addr add 10.96.0.10/32 dev eth0",
+    // A qdisc of a bridge that loses ARP, too.
+    "dev cni0 root blackhole",
+    // The question for a neighbour goes to a multicast address.
+    "--dst-type UNICAST -j TTL",
     // Queues that hold no packet.
     "fifo limit",
 ];

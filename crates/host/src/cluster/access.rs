@@ -13,8 +13,9 @@ use kube::config::{
 };
 use serde_json::Value;
 
+use super::plugin::bearer;
 use super::refusal::Refusal;
-use super::token::{TokenSource, bearer};
+use super::token::TokenSource;
 use crate::{Options, machine, root_path};
 
 /// Environment variables that select the cluster.

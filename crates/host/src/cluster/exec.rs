@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::change::NODE_ROLES;
+use super::proxy::PODS;
 use super::refusal::RequestError;
 use super::session::{Session, quote, trouble};
 use kpx_node::apply::StepError;
@@ -36,9 +37,6 @@ const BEAT: Duration = Duration::from_secs(10);
 
 /// Name of the container of a node pod.
 pub(crate) const CONTAINER: &str = "kpx";
-
-/// Path of the pods of kube-system.
-pub(super) const PODS: &str = "/api/v1/namespaces/kube-system/pods";
 
 /// How a command ended.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

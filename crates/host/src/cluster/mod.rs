@@ -13,6 +13,7 @@ mod proxy;
 mod read;
 mod refusal;
 mod retry;
+mod review;
 mod rights;
 mod session;
 mod socks;

@@ -8,6 +8,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use http::HeaderValue;
+use http::header::InvalidHeaderValue;
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,7 +16,6 @@ use tokio::process::Command;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::token::bearer;
 use crate::clock;
 use kpx_node::evidence::Time;
 
@@ -255,6 +255,13 @@ pub(super) fn base64(text: &str) -> String {
 #[cfg(fuzzing)]
 pub fn fuzz(bytes: &[u8]) {
     parse(bytes).ok();
+}
+
+/// Returns the value of `Authorization` for `token`.
+pub(super) fn bearer(token: &str) -> Result<HeaderValue, InvalidHeaderValue> {
+    let mut header = HeaderValue::try_from(format!("Bearer {token}"))?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
-use super::exec::PODS;
 use super::refusal::{Refusal, RequestError};
 use super::retry::Requester;
 use super::session::{Session, quote};
@@ -14,6 +13,9 @@ use kpx_node::apply::StepError;
 use kpx_node::cluster::Pod;
 use kpx_node::cluster::pod::{self, Restarts};
 use kpx_node::evidence::Time;
+
+/// Path of the pods of kube-system.
+pub(super) const PODS: &str = "/api/v1/namespaces/kube-system/pods";
 
 /// First interval between two checks; it doubles up to the longest.
 const FIRST: Duration = Duration::from_millis(10);

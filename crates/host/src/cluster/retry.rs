@@ -10,11 +10,8 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
 use super::refusal::RequestError;
-use super::rights;
+use super::review::{self, REVIEWS};
 use super::session::{Objects, Session};
-
-/// Path of access reviews.
-pub(super) const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /// Time limit of a change, as a multiple of one request's: enough for a restart of the API server.
 const CHANGE: u32 = 6;
@@ -252,8 +249,8 @@ async fn review(session: &Session, verb: &str, path: &str) -> Review {
     let Some(attributes) = attributes(verb, path) else {
         return Review::Unknown;
     };
-    match session.post(REVIEWS, rights::review(&attributes)).await {
-        Ok(answer) => match rights::is_allowed(&answer) {
+    match session.post(REVIEWS, review::review(&attributes)).await {
+        Ok(answer) => match review::is_allowed(&answer) {
             Some(true) => Review::Allowed,
             Some(false) => Review::Forbidden,
             None => Review::Unknown,

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 
 use futures_util::stream::{StreamExt as _, iter};
-use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::refusal::RequestError;
-use super::retry::{Patience, REVIEWS, Requester, Urgency};
+use super::retry::{Patience, Requester, Urgency};
+use super::review::{REVIEWS, is_allowed, review};
 use super::session::{Objects, Session};
 use kpx_node::access::{self, Request};
 use kpx_node::evidence::{Gap, Item};
@@ -28,30 +28,6 @@ pub enum Reviewed {
     Denied,
     /// Unknown, for this reason.
     Unknown(String),
-}
-
-/// Returns the access review of `attributes`.
-pub(super) fn review(attributes: &Value) -> String {
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    });
-    review.to_string()
-}
-
-/// Returns whether the access review `answer` allows its request; `None` if it is not one.
-pub(super) fn is_allowed(answer: &RawValue) -> Option<bool> {
-    #[derive(Deserialize)]
-    struct Answer {
-        status: Status,
-    }
-    #[derive(Deserialize)]
-    struct Status {
-        allowed: bool,
-    }
-    let answer: Answer = serde_json::from_str(answer.get()).ok()?;
-    Some(answer.status.allowed)
 }
 
 /// Returns the attributes of `request`, without those that are empty.

@@ -6,14 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
-use http::header::InvalidHeaderValue;
 use k8s_openapi::ByteString;
 use kube::config::ExecConfig;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::plugin;
+use super::plugin::{self, bearer};
 use kpx_node::evidence::Time;
 
 /// Interval between reads of the token file, as in other Kubernetes clients.
@@ -114,13 +113,6 @@ impl Token {
 fn read(path: &Path) -> Result<HeaderValue, String> {
     let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
     bearer(text.trim()).map_err(|_| "it is not one line of plain text".to_owned())
-}
-
-/// Returns the value of `Authorization` for `token`.
-pub(super) fn bearer(token: &str) -> Result<HeaderValue, InvalidHeaderValue> {
-    let mut header = HeaderValue::try_from(format!("Bearer {token}"))?;
-    header.set_sensitive(true);
-    Ok(header)
 }
 
 /// Returns the time when a JSON Web Token (RFC 7519) expires; `None` for other tokens, and for one without an end.

@@ -1,6 +1,6 @@
 //! The kernel modules that a mode requires.
 
-use super::{Area, Need, Status};
+use super::need::{Area, BRIDGE, Need, Status};
 use crate::check::Facts;
 use kpx_node::backend::Mode;
 use kpx_node::backend::requirements::{self, Condition, Module};
@@ -10,9 +10,6 @@ use kpx_node::cluster::version::Version;
 use kpx_node::evidence::{Item, Kernel};
 use kpx_node::net::Family;
 use kpx_node::node::modules::{Modules, Standing};
-
-/// The module that passes bridged packets to the rules. The kernel does not load it automatically.
-pub(super) const BRIDGE: &str = "br_netfilter";
 
 /// The first kernel with one masquerading module for both families.
 const ONE_MASQUERADE: Kernel = Kernel(5, 2);

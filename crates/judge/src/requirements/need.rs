@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 
-use super::modules;
 use kpx_node::node::modules::Standing;
+
+/// The module that passes bridged packets to the rules. The kernel does not load it automatically.
+pub(super) const BRIDGE: &str = "br_netfilter";
 
 /// A requirement of a mode.
 #[derive(Clone, Debug, Serialize)]
@@ -95,6 +97,6 @@ impl Need {
 
     /// Returns whether kpx loads the module; whether bridged packets pass the rules is for the pod network to decide.
     pub fn is_loaded_by_kpx(&self) -> bool {
-        self.area == Area::Module && self.name != modules::BRIDGE
+        self.area == Area::Module && self.name != BRIDGE
     }
 }

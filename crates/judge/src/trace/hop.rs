@@ -639,3 +639,14 @@ impl Drop for Path {
         }
     }
 }
+
+/// Returns the comment of a rule as iptables or nft prints it.
+pub(crate) fn comment(rule: &str) -> Option<&str> {
+    let (_, rest) = rule
+        .split_once("--comment ")
+        .or_else(|| rule.split_once(" comment "))?;
+    match rest.strip_prefix('"') {
+        Some(quoted) => quoted.split_once('"').map(|(text, _)| text),
+        None => rest.split(' ').next(),
+    }
+}

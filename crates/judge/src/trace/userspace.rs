@@ -6,9 +6,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use super::hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict};
+use super::hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict, comment};
 use super::packet::{AsSent, Carried, Entry, Flow};
-use super::why::comment;
 use super::{Need, World, ending};
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::portals::PORTALS;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use super::hop::{Effect, Hop, Outcome, Subsystem, Verdict};
+use super::hop::{Effect, Hop, Outcome, Subsystem, Verdict, comment};
 use super::{ttl, userspace};
 use kpx_node::owner::chain_owner::{self, Maker};
 use kpx_node::owner::{Endpoint, EndpointState, Owner, Owners, Port};
@@ -177,7 +177,7 @@ fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<Strin
             )
         }
         Some(Refusal::NoPort) => "the Service with this address does not have this port".to_owned(),
-        None => format!("{} ({:?})", outcome.reason, self::comment(&hop.rule)?),
+        None => format!("{} ({:?})", outcome.reason, super::hop::comment(&hop.rule)?),
     })
 }
 
@@ -213,17 +213,6 @@ fn no_server(name: &str, service: Option<&Port>, idle: usize) -> String {
         format!(
             "{name} has no endpoints: its virtual server has no real server that accepts connections"
         )
-    }
-}
-
-/// Returns the comment of a rule as iptables or nft prints it.
-pub(crate) fn comment(rule: &str) -> Option<&str> {
-    let (_, rest) = rule
-        .split_once("--comment ")
-        .or_else(|| rule.split_once(" comment "))?;
-    match rest.strip_prefix('"') {
-        Some(quoted) => quoted.split_once('"').map(|(text, _)| text),
-        None => rest.split(' ').next(),
     }
 }
 

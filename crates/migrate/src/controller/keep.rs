@@ -4,12 +4,22 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::LeaseNode;
+use crate::node::Clock;
 use kpx_judge::bridge::{Held, Lease, TABLE};
 use kpx_node::apply::StepError;
 use kpx_node::backend::nftables::model::Table;
 use kpx_node::backend::nftables::parse;
 use kpx_node::evidence::Gap;
+
+/// The tables of a node's bridge and their lease.
+pub trait LeaseNode: Clock {
+    /// Returns the family and name of every nftables table.
+    fn tables(&mut self) -> impl Future<Output = Result<Vec<(&'static str, String)>, Gap>>;
+    /// Returns the set of the lease in the bridge's table of `family`, as `nft` prints it.
+    fn lease_set(&mut self, family: &'static str) -> impl Future<Output = Result<String, Gap>>;
+    /// Renews the lease by `input`, a transaction of `nft` that needs no lock.
+    fn renew(&mut self, input: &str) -> impl Future<Output = Result<(), StepError>>;
+}
 
 /// How often the order is read and the lease is checked.
 const TICK: Duration = Duration::from_secs(1);

@@ -11,8 +11,9 @@ pub mod keep;
 use thiserror::Error;
 
 use super::journal::MigrationState;
-use super::node::{Clock, Node};
+use super::node::Node;
 use keep::Keeper;
+pub use keep::LeaseNode;
 use kpx_judge::bridge::{self, Lease, Marks, TABLE, Unbuildable};
 use kpx_judge::plan::{self, Plan, Served};
 use kpx_node::apply::StepError;
@@ -23,16 +24,6 @@ use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::desired::{self, Basis};
-
-/// The tables of a node's bridge and their lease.
-pub trait LeaseNode: Clock {
-    /// Returns the family and name of every nftables table.
-    fn tables(&mut self) -> impl Future<Output = Result<Vec<(&'static str, String)>, Gap>>;
-    /// Returns the set of the lease in the bridge's table of `family`, as `nft` prints it.
-    fn lease_set(&mut self, family: &'static str) -> impl Future<Output = Result<String, Gap>>;
-    /// Renews the lease by `input`, a transaction of `nft` that needs no lock.
-    fn renew(&mut self, input: &str) -> impl Future<Output = Result<(), StepError>>;
-}
 
 /// A node with a bridge, and its cluster, which is watched.
 pub trait BridgeNode: Node + LeaseNode {

@@ -21,7 +21,7 @@ pub use endpoints::matching;
 pub use endpoints::{Endpoint, Hint};
 pub use ports::ServicePort;
 pub use settings::serves_localhost;
-pub use settings::{Detector, NodePorts, localhost_node_ports};
+pub use settings::{Detector, LOCALHOST_GATE, NodePorts, localhost_node_ports};
 
 /// The desired state of a node's service proxy.
 #[derive(Clone, Debug)]
@@ -104,9 +104,6 @@ pub struct Objects<'a> {
     /// This node's Node object, if it exists.
     pub node: Option<&'a Node>,
 }
-
-/// The gate for NodePorts on loopback addresses in nftables mode.
-pub const LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 
 impl DesiredState {
     /// Builds the state that kube-proxy `version` with `config` would program in `mode` on node `name`.

@@ -2,12 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::LOCALHOST_GATE;
 use crate::cluster::Node;
 use crate::cluster::config::{self, Mode, NodePortsAt, ProxyConfig};
 use crate::cluster::release::Change;
 use crate::cluster::version::Version;
 use crate::net::{Cidr, Family, Proto};
+
+/// The gate for NodePorts on loopback addresses in nftables mode.
+pub const LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 
 /// Detection of traffic from local pods.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -12,7 +12,7 @@ use crate::trace::route::Router;
 use kpx_node::backend::ipset::Sets;
 use kpx_node::backend::iptables::model::{
     AddrType, Direction, Invertible, IpRange, Match, NO_LINKS, Physdev, Recent, RecentAction, Rule,
-    Side, States, Text,
+    Side, Text,
 };
 use kpx_node::evidence::Gap;
 use kpx_node::net::{PortRange, Proto};
@@ -81,7 +81,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             of(source, packet.source()).and(of(destination, packet.destination()))
         }
         Match::State { states, .. } => {
-            Likelihood::sure(state(states.value, packet) != states.inverted)
+            Likelihood::sure(options::state(states.value, packet) != states.inverted)
         }
         Match::Mark(mark) => Likelihood::sure(packet.mark().matches(mark.value) != mark.inverted),
         Match::Connmark(_) if !packet.is_tracked() => Likelihood::NO,
@@ -348,20 +348,6 @@ fn addr_type(
         }
     };
     Likelihood::sure(is != want.inverted)
-}
-
-/// Returns whether the packet is in one of `states`.
-pub(crate) fn state(states: States, packet: &Packet) -> bool {
-    let now = match (packet.untracked, packet.is_tracked(), packet.established) {
-        (true, ..) => States::UNTRACKED,
-        (false, false, _) => States::INVALID,
-        (false, true, true) => States::ESTABLISHED,
-        (false, true, false) => States::NEW,
-    };
-    let translated = |bit, holds| if holds { bit } else { 0 };
-    let (dnat, snat) = packet.is_translated();
-    let now = now | translated(States::DNAT, dnat) | translated(States::SNAT, snat);
-    states.0 & now != 0
 }
 
 /// Compares the type, and the code, if one is named, with those of a ping.

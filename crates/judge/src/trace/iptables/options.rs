@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use super::matches::state;
 use crate::trace::opening::{self, Values};
 use crate::trace::packet::{Likelihood, Link, Packet};
 use crate::trace::region::Coordinate as _;
@@ -72,6 +71,20 @@ pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
         likelihood = likelihood.and(one);
     }
     likelihood
+}
+
+/// Returns whether the packet is in one of `states`.
+pub(crate) fn state(states: States, packet: &Packet) -> bool {
+    let now = match (packet.untracked, packet.is_tracked(), packet.established) {
+        (true, ..) => States::UNTRACKED,
+        (false, false, _) => States::INVALID,
+        (false, true, true) => States::ESTABLISHED,
+        (false, true, false) => States::NEW,
+    };
+    let translated = |bit, holds| if holds { bit } else { 0 };
+    let (dnat, snat) = packet.is_translated();
+    let now = now | translated(States::DNAT, dnat) | translated(States::SNAT, snat);
+    states.0 & now != 0
 }
 
 /// Returns whether the state and the status in the options of `-m conntrack` fit packets of an established connection (`later`),

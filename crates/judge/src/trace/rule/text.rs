@@ -1,6 +1,6 @@
 //! Parts of a rule's text.
 
-use crate::trace::why;
+use crate::trace::hop;
 use kpx_node::backend::iptables::model::{Match, Rule as Iptables};
 
 /// Returns the matches of a rule, without comments.
@@ -30,7 +30,7 @@ pub(super) fn rest(rule: &str) -> impl Iterator<Item = &str> {
         "DROP",
         "drop",
     ];
-    let comment = why::comment(rule);
+    let comment = hop::comment(rule);
     let (before, after) = comment
         .and_then(|comment| rule.split_once(comment))
         .unwrap_or((rule, ""));

@@ -44,7 +44,7 @@ pub(super) async fn load(
     name: &str,
     loaded: &mut Vec<String>,
 ) -> Result<(), StepError> {
-    let name = tree::plain(name);
+    let name = rules::plain(name);
     let asked = name.clone();
     let (new, ended) = context
         .change(async move |context| {
@@ -71,7 +71,7 @@ pub(super) async fn load(
 
 /// Unloads the module `name`, unless it is in use.
 pub(super) async fn unload(context: &Arc<Context>, name: &str) -> Result<(), StepError> {
-    let name = tree::plain(name);
+    let name = rules::plain(name);
     context
         .change(async move |context| {
             if !is_loaded(&context, &name)? {
@@ -116,7 +116,7 @@ fn is_loaded(context: &Context, name: &str) -> Result<bool, StepError> {
         Ok(text) => Ok(text
             .lines()
             .filter_map(|line| line.split(' ').next())
-            .any(|loaded| tree::plain(loaded) == name)),
+            .any(|loaded| rules::plain(loaded) == name)),
         // A kernel without loadable modules.
         Err(Gap::NotApplicable(_)) => Ok(false),
         Err(gap) => Err(StepError::Refused(gap.to_string())),

@@ -4,8 +4,12 @@ use std::fs;
 
 use super::super::super::context::Context;
 use super::super::super::modules;
-use super::tree::plain;
 use kpx_node::evidence::Item;
+
+/// Returns the name in the kernel's spelling.
+pub(super) fn plain(name: &str) -> String {
+    name.replace('-', "_")
+}
 
 /// Module configuration lines, in order.
 #[derive(Debug, Default)]

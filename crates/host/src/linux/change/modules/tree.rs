@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::super::context::Context;
 use super::super::super::{modules, root_path};
-use super::rules::{Rules, matches};
+use super::rules::{Rules, matches, plain};
 use kpx_node::evidence::Item;
 
 /// Module tree of the running kernel.
@@ -23,11 +23,6 @@ pub(super) struct Tree {
 struct Module {
     file: String,
     needs: Vec<String>,
-}
-
-/// Returns the name in the kernel's spelling.
-pub(super) fn plain(name: &str) -> String {
-    name.replace('-', "_")
 }
 
 /// Returns `ip_vs` for `kernel/net/netfilter/ipvs/ip_vs.ko.xz`.
