@@ -51,6 +51,19 @@ impl<'t> Entry<'t> {
         let (destination, _) = rest.split_once(" ulen ")?;
         Some((source.parse().ok()?, destination.parse().ok()?))
     }
+
+    /// Returns what refused an access, SELinux or AppArmor, and the name of the program that asked for it.
+    pub fn denied(&self) -> Option<(&'static str, &'t str)> {
+        let by = if self.text.contains("avc:") && self.text.contains(" denied ") {
+            "SELinux"
+        } else if self.text.contains("apparmor=\"DENIED\"") {
+            "AppArmor"
+        } else {
+            return None;
+        };
+        let (_, rest) = self.text.split_once("comm=\"")?;
+        Some((by, rest.split('"').next()?))
+    }
 }
 
 /// Returns those of `entries` of the last hour of the log, and those without a time.

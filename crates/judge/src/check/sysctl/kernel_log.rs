@@ -36,6 +36,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#62334: TCP out of memory",
         "moby/moby#5618: unregister_netdevice",
         "couchbase/sync_gateway#1193: skb rides the rocket",
+        "kubernetes/node-problem-detector: file system made read-only",
     ],
     needs: &[
         MODE,
@@ -245,7 +246,7 @@ fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
     }
     if let Some(device) = word_after(line, "unregister_netdevice: waiting for ") {
         let text = "the kernel waits for a network device of a pod that is gone, and makes and removes no networks of pods until then";
-        let services = starting_here(facts);
+        let services = with_pods_here(facts, Pod::is_starting);
         let severity = if services.is_empty() { Warning } else { Error };
         let node = facts.called().unwrap_or_else(|_| "NODE".to_owned());
         return Some(Meaning {
@@ -255,6 +256,20 @@ fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
                 format!("kubectl drain {node} --ignore-daemonsets"),
             )),
             ..Meaning::new(Subject::link(device), severity, text)
+        });
+    }
+    if let Some(disk) = read_only(line) {
+        let text = "the kernel made this file system read-only after an error of its disk: containers that write do not start, and programs fail";
+        let services = with_pods_here(facts, Pod::is_stopped);
+        let severity = if services.is_empty() { Warning } else { Error };
+        let node = facts.called().unwrap_or_else(|_| "NODE".to_owned());
+        return Some(Meaning {
+            services,
+            fix: Some(Fix::kubectl(
+                "Drain the node, then check the disk and its file system (fsck), or replace the machine: the messages before it have the error.",
+                format!("kubectl drain {node} --ignore-daemonsets"),
+            )),
+            ..Meaning::new(Subject::setting(disk), severity, text)
         });
     }
     if has("ossible SYN flooding") {
@@ -329,15 +344,30 @@ fn default_link(facts: &Facts<'_>) -> Option<String> {
     default.device.clone()
 }
 
-/// Returns the Services with pods that are starting on this node.
-fn starting_here(facts: &Facts<'_>) -> Vec<ServiceRef> {
+/// Returns the Services with pods on this node for which `is_it` holds.
+fn with_pods_here(facts: &Facts<'_>, is_it: impl Fn(&Pod) -> bool) -> Vec<ServiceRef> {
     let here = facts.called().ok();
     let pods = facts.node.pods().into_iter().flatten();
     let starting = pods.filter(|pod| here.is_some() && pod.spec.node_name == here);
-    let starting: Vec<&Pod> = starting.filter(|pod| pod.is_starting()).collect();
+    let starting: Vec<&Pod> = starting.filter(|pod| is_it(pod)).collect();
     let services = facts.node.services().into_iter().flatten();
     let of = services.filter(|service| starting.iter().any(|pod| service.selects(pod)));
     of.map(ServiceRef::from).collect()
+}
+
+/// Returns the disk whose file system the kernel made read-only, or shut down: of ext4, XFS or Btrfs.
+fn read_only(line: &str) -> Option<&str> {
+    let signs = [
+        ": Remounting filesystem read-only",
+        ": Filesystem has been shut down",
+        ": Log I/O Error Detected",
+        ": forced readonly",
+    ];
+    let (before, _) = signs.iter().find_map(|sign| line.split_once(sign))?;
+    // `EXT4-fs (vda1)`, `XFS (dm-0)`, `BTRFS info (device vda1)`.
+    let (_, inside) = before.rsplit_once('(')?;
+    let disk = inside.split(')').next()?;
+    Some(disk.split(' ').next_back()?.trim_end_matches(':'))
 }
 
 /// Returns the link whose card hangs.
