@@ -254,7 +254,11 @@ async fn a_rule_for_translated_connections_meets_those_of_services() {
             ),
         )
     };
-    let words = ["mangle", "drops"];
+    let words = [
+        "mangle drops",
+        "NetBird",
+        "ct status dnat meta mark set 0x1bd20",
+    ];
     says(&rule("DNAT"), "demo/edge:http", "partly", &words).await;
     // The endpoint's own connections to itself are masqueraded.
     let words = ["from its own pods", "drops the replies"];
@@ -314,4 +318,141 @@ async fn the_kernels_log_says_who_denies_kube_proxy_a_file() {
     std::fs::write(dir.path().join("node/dmesg.txt"), denial).unwrap();
     let (_, message, _) = finding(found(&dir, "KP21").await);
     assert!(message.ends_with("SELinux denies it"), "{message}");
+}
+
+#[tokio::test]
+async fn a_pod_in_the_network_of_its_node_does_not_start_where_a_program_has_its_port() {
+    let dir = from_outside();
+    pod(&dir, "edge-z8g9h", |pod| {
+        pod["spec"]["hostNetwork"] = true.into();
+        pod["spec"]["containers"][0]["ports"] =
+            json!([{"containerPort": 10248, "protocol": "TCP"}]);
+        pod["status"]["podIP"] = "10.210.0.16".into();
+        pod["status"]["podIPs"] = json!([{"ip": "10.210.0.16"}]);
+        pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+        pod["status"]["containerStatuses"] = json!([{"name": "app", "ready": false, "restartCount": 9,
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}}}]);
+    });
+    slices(&dir, "edge", |slice| {
+        let all = slice["endpoints"].as_array_mut().unwrap();
+        all.retain(|endpoint| endpoint["nodeName"] == "w1");
+        all[0]["addresses"][0] = "10.210.0.16".into();
+        all[0]["conditions"] = json!({"ready": false, "serving": false, "terminating": false});
+    });
+    let words = [
+        "kubelet (pid 109) on the node has its port 10248",
+        "ss -lntup",
+    ];
+    says(&dir, "demo/edge:http", "misled", &words).await;
+    let all = findings(&dir).await;
+    let is_told = |(id, _, message): &(String, String, String)| {
+        id == "AP01" && message.contains("kubelet (pid 109) on the node has its port 10248")
+    };
+    assert!(all.iter().any(is_told), "{all:#?}");
+    // The program of another port.
+    pod(&dir, "edge-z8g9h", |pod| {
+        pod["spec"]["containers"][0]["ports"] =
+            json!([{"containerPort": 10999, "protocol": "TCP"}]);
+    });
+    let all = findings(&dir).await;
+    assert!(
+        !all.iter()
+            .any(|(_, _, message)| message.contains("on the node has its port")),
+        "{all:#?}"
+    );
+}
+
+#[tokio::test]
+async fn pods_in_the_network_of_nodes_without_an_address_of_the_family_are_not_endpoints() {
+    let dir = copy(HEALTHY);
+    pod(&dir, "edge-z8g9h", |pod| {
+        pod["spec"]["hostNetwork"] = true.into();
+        pod["status"]["podIP"] = "10.210.0.16".into();
+        pod["status"]["podIPs"] = json!([{"ip": "10.210.0.16"}]);
+    });
+    write(
+        &dir,
+        SERVICES,
+        json(|services| {
+            let mut all = services["items"].as_array_mut().unwrap().iter_mut();
+            let edge = all.find(|item| item["metadata"]["name"] == "edge").unwrap();
+            edge["spec"]["ipFamilies"] = json!(["IPv6"]);
+            edge["spec"]["clusterIP"] = "fd00:10:96::9".into();
+            edge["spec"]["clusterIPs"] = json!(["fd00:10:96::9"]);
+        }),
+    );
+    slices(&dir, "edge", |slice| {
+        slice["addressType"] = "IPv6".into();
+        slice["endpoints"] = json!([]);
+    });
+    let found = found(&dir, "AP01").await;
+    let is_told = |(_, message, fix): &(String, String, String)| {
+        message.contains("use the network of their Nodes, and Node w1 has no IPv6 address")
+            && fix.contains("--node-ip=IPV4,IPV6")
+    };
+    assert!(found.iter().any(is_told), "{found:#?}");
+}
+
+#[tokio::test]
+async fn a_pod_of_this_node_behind_its_card_is_not_reached_from_it() {
+    const POD: &str = "10.210.0.99";
+    let dir = from_outside();
+    readdress(&dir, "edge", ("10.244.1.4", POD), true);
+    // The only endpoint.
+    slices(&dir, "edge", |slice| {
+        let all = slice["endpoints"].as_array_mut().unwrap();
+        all.retain(|endpoint| endpoint["nodeName"] == "w1");
+    });
+    write(&dir, RULES, |text| {
+        let is_other = |line: &str| line.contains("10.244.0.5") || line.contains("10.244.2.5");
+        let kept = keep(text, |line| {
+            !(line.contains("demo/edge:") && is_other(line))
+        });
+        let lines = kept.lines().map(|line| {
+            let to = line.contains("demo/edge:") && line.contains(POD);
+            match line.split_once(" -m statistic").filter(|_| to) {
+                Some((head, tail)) => format!("{head} -j{}", tail.split(" -j").last().unwrap()),
+                None => line.to_owned(),
+            }
+        });
+        lines.collect::<Vec<_>>().join("\n") + "\n"
+    });
+    pod(&dir, "edge-z8g9h", |pod| {
+        pod["status"]["podIP"] = POD.into();
+        pod["status"]["podIPs"] = json!([{"ip": POD}]);
+    });
+    let entry = json!({"dst": POD, "dev": "eth0", "state": ["FAILED"]});
+    add(&dir, "node/ip-neigh.json", entry);
+    let words = [
+        "10.210.0.99 is pod demo/edge-z8g9h of this node",
+        "eth0, the node's own card",
+        "macvlan",
+    ];
+    says(&dir, "demo/edge:http", "lost", &words).await;
+}
+
+#[tokio::test]
+async fn a_masqueraded_packet_may_miss_the_policy_of_ipsec_for_its_source() {
+    let dir = copy(HEALTHY);
+    readdress(&dir, "edge", ("10.244.2.5", "10.16.10.5"), false);
+    let words = ["outside of the cluster"];
+    says(&dir, "demo/edge:http", "unknown", &words).await;
+    write(&dir, "node/ip-xfrm-policy.txt", |text| {
+        format!(
+            "{text}src 10.244.0.0/16 dst 10.16.10.0/24 \n\tdir out priority 379519 ptype main \n\ttmpl src 10.210.0.16 dst 203.0.113.20\n\t\tproto \
+             esp reqid 1 mode tunnel\n"
+        )
+    });
+    write(&dir, RULES, |text| {
+        text.replace(
+            "-A POSTROUTING ",
+            "-A POSTROUTING -s 10.244.0.0/16 -d 10.16.10.0/24 -j MASQUERADE\n[0:0] -A POSTROUTING ",
+        )
+    });
+    let words = [
+        "replaces the source 10.244.1.",
+        "src 10.244.0.0/16 dst 10.16.10.0/24 dir out",
+        "without IPsec",
+    ];
+    says(&dir, "demo/edge:http", "unknown", &words).await;
 }

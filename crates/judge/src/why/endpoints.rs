@@ -183,7 +183,7 @@ pub(super) enum Unprobed {
 }
 
 /// Finds why nothing answers at a port of a pod's address, as far as it is known.
-pub(super) type Probes<'p> = dyn Fn(&Pod, IpAddr, u16) -> Option<Unprobed> + 'p;
+pub(super) type Probes<'p> = dyn Fn(&Pod, Option<(IpAddr, u16)>) -> Option<Unprobed> + 'p;
 
 impl Waits {
     /// Returns why `pod`, one of `pods`, takes no connections; `None` if it does.
@@ -202,7 +202,8 @@ impl Waits {
         let unprobed = match why {
             Unready::Probe {
                 port: Some(port), ..
-            } => address.and_then(|address| probes(pod, address, port)),
+            } => address.and_then(|address| probes(pod, Some((address, port)))),
+            Unready::Container { .. } => probes(pod, None),
             _ => None,
         };
         let (unprobed, fix) = match unprobed {
@@ -571,7 +572,7 @@ pub(super) fn unready(namespace: &str, pods: &[Pod]) -> Vec<Waits> {
     let here = pods
         .iter()
         .filter(|pod| pod.metadata.namespace == namespace);
-    here.filter_map(|pod| Waits::of(pod, pods, &[], &|_, _, _| None))
+    here.filter_map(|pod| Waits::of(pod, pods, &[], &|_, _| None))
         .collect()
 }
 
@@ -675,7 +676,7 @@ mod tests {
             pods: Some(&[]),
             all_read: false,
             nodes: &[],
-            probes: &|_, _, _| None,
+            probes: &|_, _| None,
         }
     }
 

@@ -75,19 +75,8 @@ impl Pod {
 
     /// Returns the ports that its containers declare.
     pub fn declared_ports(&self) -> BTreeSet<DeclaredPort> {
-        let ports = self
-            .spec
-            .containers
-            .iter()
-            .flat_map(|container| &container.ports);
-        let declared = ports.filter_map(|port| {
-            let protocol = port.get("protocol").and_then(Value::as_str);
-            Some(DeclaredPort {
-                number: u16::try_from(port.get("containerPort")?.as_u64()?).ok()?,
-                proto: protocol.map_or(Some(Proto::Tcp), |name| name.parse().ok())?,
-            })
-        });
-        declared.collect()
+        let containers = self.spec.containers.iter();
+        containers.flat_map(Container::declared_ports).collect()
     }
 
     /// Returns whether a container declares this port.
@@ -234,6 +223,19 @@ pub struct Container {
     /// Volume mounts, as written.
     #[serde(deserialize_with = "null_is_default")]
     pub volume_mounts: Vec<Value>,
+}
+
+impl Container {
+    /// Returns the ports that it declares.
+    pub fn declared_ports(&self) -> impl Iterator<Item = DeclaredPort> {
+        self.ports.iter().filter_map(|port| {
+            let protocol = port.get("protocol").and_then(Value::as_str);
+            Some(DeclaredPort {
+                number: u16::try_from(port.get("containerPort")?.as_u64()?).ok()?,
+                proto: protocol.map_or(Some(Proto::Tcp), |name| name.parse().ok())?,
+            })
+        })
+    }
 }
 
 /// `status` of a Pod.

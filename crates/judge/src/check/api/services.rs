@@ -11,7 +11,7 @@ use crate::check::core::{
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
     Verdict, When, Writer, early_demux_fix, host_family_fix, no_report, silent_fix, stale_fix,
-    unnetworked_fix, without_family,
+    taken_fix, unnetworked_fix, without_family,
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{
@@ -386,10 +386,13 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
         address.and_then(|address| facts.node.loses_answers(address))
     };
     let unheard = selected.iter().find_map(|pod| loses(&pod));
+    let taken = selected.iter().find_map(|pod| facts.node.port_taken(pod));
     let reasons = selected.into_iter().filter_map(|pod| {
         let meta = &pod.metadata;
         let why = pod.unready()?;
-        let holder = pod.port_holder_note(pods);
+        let taken = facts.node.port_taken(pod);
+        let taken = taken.map_or_else(String::new, |taken| format!("; {taken}"));
+        let holder = pod.port_holder_note(pods) + &taken;
         Some((meta, format!("pod {}: {why}{holder}", meta.name)))
     });
     let reasons: Vec<(&Metadata, String)> = reasons.collect();
@@ -420,7 +423,10 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
     } else {
         finding
     };
-    match stale.or(unheard.map(|_| early_demux_fix())).or(look) {
+    let fix = stale
+        .or(unheard.map(|_| early_demux_fix()))
+        .or(taken.map(|_| taken_fix()));
+    match fix.or(look) {
         Some(fix) => finding.fix(fix),
         None => finding,
     }

@@ -81,5 +81,5 @@ pub(in crate::check) use versions::{VERSION, kernel_proof, newer_nft, tool_versi
 pub(in crate::check) use way::{RANGE_OF_ITS_OWN, one_mac_fix, wireguard_fix};
 pub use way::{
     bypass_fix, diverter_fix, early_demux_fix, home_fix, host_family_fix, no_report, no_route_fix,
-    route_fix, silent_fix, stale_fix, unnetworked_fix, way_there_fix, without_family,
+    route_fix, silent_fix, stale_fix, taken_fix, unnetworked_fix, way_there_fix, without_family,
 };

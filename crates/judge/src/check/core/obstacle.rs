@@ -271,10 +271,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             link,
             others: SameNetworkAs::Endpoint(_),
             ..
-        } if network_of_docker(link).is_some() => Fix::on_node(
+        } if docker_network(link).is_some() => Fix::on_node(
             "Give this network of Docker another range, or remove it: `networks` of the compose file has it, and default-address-pools in \
              /etc/docker/daemon.json the ranges of new ones.",
-            format!("docker network inspect {}", network_of_docker(link).unwrap_or_default()),
+            format!("docker network inspect {}", docker_network(link).unwrap_or_default()),
         ),
         Obstacle::SameNetwork { link, address, .. } => Fix::on_node(
             "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0.",
@@ -938,12 +938,6 @@ fn managed_fix(link: &str, route: &Route) -> Fix {
         ),
         route.removal(),
     )
-}
-
-/// Returns the ID of the network of Docker for which it made the bridge `link`.
-fn network_of_docker(link: &str) -> Option<&str> {
-    let id = link.strip_prefix("br-")?;
-    (id.len() == 12 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
 }
 
 /// Returns the fix of a Service whose selector matches pods of a workload that it is not for.

@@ -95,6 +95,15 @@ pub fn host_family_fix(family: Family) -> Fix {
     )
 }
 
+/// Returns the fix of a pod in the network of its node whose port another program has.
+pub fn taken_fix() -> Fix {
+    Fix::on_node(
+        "Stop the program, also at boot (`systemctl disable --now`), or give one of the two another port: a pod in the network of its node \
+         shares the ports of the node.",
+        "ss -lntup",
+    )
+}
+
 /// Returns that the kubelets of `nodes` no longer report, and what that does to pods.
 pub fn no_report(nodes: &[String]) -> String {
     let (kubelets, nodes) = match nodes {
