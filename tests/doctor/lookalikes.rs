@@ -456,3 +456,92 @@ async fn a_masqueraded_packet_may_miss_the_policy_of_ipsec_for_its_source() {
     ];
     says(&dir, "demo/edge:http", "unknown", &words).await;
 }
+
+#[tokio::test]
+async fn pods_that_ask_an_address_of_no_service_for_names_are_reported() {
+    let dir = copy(HEALTHY);
+    let ask = |address: &str, answered: &str| {
+        let queries = (0..3).map(|at| {
+            format!(
+                "udp      17 2{at} src=10.244.1.2 dst={address} sport=4000{at} dport=53 {answered} src={address} dst=10.244.1.2 sport=53 \
+                 dport=4000{at} mark=0 use=1\n"
+            )
+        });
+        let queries: String = queries.collect();
+        write(&dir, "node/conntrack.txt", |text| {
+            format!("{text}{queries}")
+        });
+    };
+    let is_told = |(severity, message, fix): &(String, String, String)| {
+        severity == "error"
+            && message.contains("no Service has it: kube-system/kube-dns has 10.96.0.10")
+            && fix.contains("with the clusterIP 10.96.0.53")
+    };
+    // A resolver outside, and a Service that is gone but answered.
+    ask("10.50.0.53", "[UNREPLIED]");
+    ask("10.96.0.54", "");
+    assert!(!found(&dir, "CT04").await.iter().any(is_told));
+    ask("10.96.0.53", "[UNREPLIED]");
+    let all = found(&dir, "CT04").await;
+    assert!(all.iter().any(is_told), "{all:#?}");
+}
+
+#[tokio::test]
+async fn the_kernels_log_tells_of_links_that_flap_and_processors_that_hang() {
+    let log = |line: &str, times: usize| {
+        let dir = copy(HEALTHY);
+        add(&dir, LINKS, link("eno1", "dummy"));
+        write(&dir, "node/dmesg.txt", |text| {
+            let lines: String = (0..times)
+                .map(|at| format!("[ 140{at}.000001] {line}\n"))
+                .collect();
+            format!("{text}{lines}[ 1500.000001] random: crng reseeded\n")
+        });
+        dir
+    };
+    for (line, times, word) in [
+        (
+            "ixgbe 0000:04:00.0 eno1: NIC Link is Down",
+            3,
+            "eno1 lost its carrier",
+        ),
+        (
+            "bond0: (slave eno1): link status definitely down, disabling slave",
+            4,
+            "eno1 lost its carrier",
+        ),
+        (
+            "watchdog: BUG: soft lockup - CPU#3 stuck for 26s! [kworker/3:1:2291]",
+            1,
+            "a processor",
+        ),
+        (
+            "rcu: INFO: rcu_sched self-detected stall on CPU",
+            1,
+            "a processor",
+        ),
+        (
+            "swapper/2: page allocation failure: order:0, mode:0x480020(GFP_ATOMIC), nodemask=(null)",
+            1,
+            "no memory for packets",
+        ),
+    ] {
+        let all = found(&log(line, times), "SY18").await;
+        let is_it = |(severity, message, _): &(String, String, String)| {
+            severity == "warning" && message.contains(word)
+        };
+        assert!(all.iter().any(is_it), "{line}: {all:#?}");
+    }
+    // A link that came up once more, that of a pod, and the nft of kube-proxy, which KB01 explains.
+    for line in [
+        "ixgbe 0000:04:00.0 eno1: NIC Link is Down",
+        "cali0a1b2c3d4e5: Link is Down",
+        "watchdog: BUG: soft lockup - CPU#3 stuck for 26s! [nft:2291]",
+    ] {
+        let all = found(&log(line, 1), "SY18").await;
+        assert!(
+            !all.iter().any(|(severity, ..)| severity == "warning"),
+            "{line}: {all:#?}"
+        );
+    }
+}

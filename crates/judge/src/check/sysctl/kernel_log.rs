@@ -13,6 +13,7 @@ use kpx_node::backend::Mode;
 use kpx_node::cluster::Pod;
 use kpx_node::evidence::Item;
 use kpx_node::evidence::kernel_log::{self, Entry, Martian};
+use kpx_node::evidence::signs::is_soft_lockup;
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::Port;
 use kpx_node::words::number_of;
@@ -37,6 +38,9 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "moby/moby#5618: unregister_netdevice",
         "couchbase/sync_gateway#1193: skb rides the rocket",
         "kubernetes/node-problem-detector: file system made read-only",
+        "coreos/bugs#2515: links that flap",
+        "easzlab/kubeasz#300: soft lockup",
+        "coreos/bugs#1106: page allocation failure",
     ],
     needs: &[
         MODE,
@@ -68,6 +72,8 @@ struct Meaning {
     message: String,
     fix: Option<Fix>,
     services: Vec<ServiceRef>,
+    /// The fewest messages that are no accident.
+    least: usize,
 }
 
 impl Meaning {
@@ -78,6 +84,7 @@ impl Meaning {
             message: message.into(),
             fix: None,
             services: Vec::new(),
+            least: 1,
         }
     }
 
@@ -107,9 +114,11 @@ fn messages(facts: &Facts<'_>) -> Verdict {
             None => found.push((meaning, vec![entry])),
         }
     }
+    found.retain(|(of, lines)| lines.len() >= of.least);
     let findings = found.into_iter().filter_map(|(of, lines)| {
         let newest = *lines.last()?;
-        let severity = if new.contains(&newest) {
+        let recent = lines.iter().filter(|line| new.contains(line)).count();
+        let severity = if recent >= of.least {
             of.severity
         } else {
             Severity::Info
@@ -258,6 +267,35 @@ fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
             ..Meaning::new(Subject::link(device), severity, text)
         });
     }
+    if let Some(device) = lost_carrier(facts, line) {
+        let text =
+            format!("{device} lost its carrier again and again: packets are lost until it is back");
+        return Some(Meaning {
+            least: 3,
+            ..Meaning::new(Subject::link(device), Warning, text).fix(
+                "Look at the cable, at the port of the switch and its settings (LACP), and at the driver.",
+                format!("ethtool {device}; ip -s -s link show {device}"),
+            )
+        });
+    }
+    let is_stuck = has("BUG: soft lockup") && !is_soft_lockup(line);
+    if is_stuck || has("self-detected stall on CPU") || has("detected stalls on CPUs") {
+        let text =
+            "a processor of the node was stuck for many seconds: packets and programs on it waited";
+        return Some(Meaning::new(Subject::tool("CPU"), Warning, text).fix(
+            "The lines below the message name what held it: a driver, or a hypervisor that gives the machine too little time (column st of \
+             vmstat). Update the kernel, or move the machine.",
+            "dmesg -T | grep -A 20 -E 'soft lockup|stall'; vmstat 1 5".to_owned(),
+        ));
+    }
+    if has("page allocation failure: order:") && (has("GFP_ATOMIC") || has("mode:0x20")) {
+        let key = "vm.min_free_kbytes";
+        let text = "the kernel found no memory for packets that came in, and dropped them";
+        return Some(Meaning::new(Subject::sysctl(key), Warning, text).fix(
+            "Raise the memory that the kernel keeps free, also in a file of /etc/sysctl.d, and find what uses the node's memory.",
+            format!("sysctl {key}; free -m"),
+        ));
+    }
     if let Some(disk) = read_only(line) {
         let text = "the kernel made this file system read-only after an error of its disk: containers that write do not start, and programs fail";
         let services = with_pods_here(facts, Pod::is_stopped);
@@ -353,6 +391,25 @@ fn with_pods_here(facts: &Facts<'_>, is_it: impl Fn(&Pod) -> bool) -> Vec<Servic
     let services = facts.node.services().into_iter().flatten();
     let of = services.filter(|service| starting.iter().any(|pod| service.selects(pod)));
     of.map(ServiceRef::from).collect()
+}
+
+/// Returns the network card, or the part of a bond, that lost its carrier.
+fn lost_carrier<'t>(facts: &Facts<'_>, line: &'t str) -> Option<&'t str> {
+    // `ixgbe 0000:04:00.0 eth0: NIC Link is Down`, `mlx5_core 0000:03:00.0 eth0: Link down`,
+    // `bond0: (slave eth0): link status definitely down, disabling slave`.
+    let signs = [
+        " NIC Link is Down",
+        ": Link is Down",
+        ": Link is down",
+        ": Link down",
+        ": link status definitely down",
+    ];
+    let (before, _) = signs.iter().find_map(|sign| line.split_once(sign))?;
+    let device = before.rsplit(' ').next()?.trim_matches([':', '(', ')']);
+    let links = &facts.node.links().ok()?.all;
+    let mut all = links.iter();
+    all.any(|link| link.name == device && link.kind != "veth")
+        .then_some(device)
 }
 
 /// Returns the disk whose file system the kernel made read-only, or shut down: of ext4, XFS or Btrfs.
