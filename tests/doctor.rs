@@ -28,6 +28,7 @@ pub(crate) mod known_bugs;
 mod layers;
 mod links;
 mod logged;
+mod lookalikes;
 mod machines;
 mod meant;
 mod neighbours;

@@ -422,6 +422,7 @@ const fn stage_of_cause(cause: &Cause) -> Option<Stage> {
         | Cause::NoPort { .. }
         | Cause::ExternalName { .. }
         | Cause::OtherProxy { .. }
+        | Cause::HeadlessLabel
         | Cause::NoClusterIp => Stage::Service,
         Cause::NoEndpoints { .. } | Cause::NoLocalEndpoints { .. } => Stage::Endpoint,
         _ => return None,
@@ -511,7 +512,7 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
             Missing::OtherMachine(_)
             | Missing::Vacant { .. }
             | Missing::External { .. }
-            | Missing::Undeclared { .. }
+            | Missing::Undeclared(_)
             | Missing::Unready { .. }
             | Missing::Waiting { .. }
             | Missing::Unread { .. }

@@ -417,6 +417,21 @@ const LOGS: &[(&str, &str, &str, bool)] = &[
         true,
     ),
     (
+        "I0908 10:14:02.104290 1 server_linux.go:131] \"Watching for node, awaiting podCIDR allocation\" node=\"w1\"\n",
+        "KP21",
+        "waits for a range of pods",
+        true,
+    ),
+    (
+        "E0908 10:14:02.104290 1 proxier.go:747] \"Failed to ensure chain jumps\" err=\"error checking rule: exit status 3: Error: cmp sreg \
+         undef\\niptables v1.8.9 (nf_tables): Parsing nftables rule failed\\n\" ipFamily=\"IPv4\"\nE0908 10:15:02.104290 1 proxier.go:747] \
+         \"Failed to ensure chain jumps\" err=\"error checking rule: exit status 3: Error: cmp sreg undef\\niptables v1.8.9 (nf_tables): Parsing \
+         nftables rule failed\\n\" ipFamily=\"IPv4\"\n",
+        "KP21",
+        "cannot read a rule that another program wrote into its tables with nftables (cmp sreg undef)",
+        true,
+    ),
+    (
         "exec /usr/local/bin/kube-proxy: exec format error\n",
         "KP21",
         "exec format error",

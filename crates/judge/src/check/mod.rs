@@ -34,10 +34,11 @@ pub use self::core::{
     Advice, Example, Explain, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED,
     OBSERVED, Outcome, ProcessState, Proof, Prose, Reach, Reader, Runs, ServiceRef, Subject, Text,
     Unknown, Weight, Word, Writer, bypass_fix, diverter_fix, drifted, early_demux_fix,
-    first_sync_seconds, get_slices, hairpin_fix, home_fix, ipv6_fix, ipv6_refusal, is_as_complete,
-    keep_persistent, lead, limit_fix, no_report, no_route_fix, obstacle_fix, obstacle_owner, on,
-    quoted, route_fix, rule_fix, run, runs, silent_fix, some_services, stale_fix, stated, temper,
-    unnetworked_fix, way_there_fix,
+    first_sync_seconds, get_slices, hairpin_fix, home_fix, host_family_fix, ipv6_fix, ipv6_refusal,
+    is_as_complete, keep_persistent, lead, limit_fix, no_report, no_route_fix, obstacle_fix,
+    obstacle_owner, on, quoted, route_fix, rule_fix, run, runs, selector_fix, silent_fix,
+    some_services, stale_fix, stated, taken_fix, temper, unnetworked_fix, way_there_fix,
+    without_family,
 };
 pub(crate) use self::core::{Collector, unlabelled};
 pub use self::diagnosis::{

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     /// A line of each message that kpx looks for.
-    const LINES: [&str; 18] = [
+    const LINES: [&str; 24] = [
         "[    0.000000] Linux version 6.1.0-28-amd64 (debian-kernel@lists.debian.org)",
         "[81203.1] nf_conntrack: nf_conntrack: table full, dropping packet",
         "[81203.2] neighbour: arp_cache: neighbor table overflow!",
@@ -320,6 +320,12 @@ mod tests {
         "[81204.5] IPVS: rr: TCP 10.96.0.10:53 - no destination available",
         "[81204.6] Warning: Unmaintained driver is detected: nft_compat",
         "[81204.7] watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [nft:5123]",
+        "[81204.8] watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [kworker/3:1:77]",
+        "[81204.9] ixgbe 0000:04:00.0 eth0: NIC Link is Down",
+        "[81205.0] swapper/3: page allocation failure: order:2, mode:0x820(GFP_ATOMIC), nodemask=(null)",
+        "[81205.1] EXT4-fs (vda1): Remounting filesystem read-only",
+        "[81205.2] audit: type=1400 audit(1700000000.1:2): avc:  denied  { read } for  pid=1 comm=\"iptables\" name=\"xtables.lock\"",
+        "[81205.3] audit: type=1400 audit(1700000000.1:3): apparmor=\"DENIED\" operation=\"open\" comm=\"iptables\" name=\"/run/x\"",
     ];
 
     #[test]

@@ -40,7 +40,10 @@ const MESSAGES: &str = "BUG BridgeInterface CPU ClusterCIDR InterfaceNamePrefix 
     Linux full dropping neighbour neighbor arp_cache ndisc_cache overflow! Route martian dev bad checksum From ulen wireguard Packet \
     unallowed src peer NETDEV WATCHDOG transmit queue Detected Hardware Unit Hang skb rides rocket unregister_netdevice become free Usage \
     count Possible flooding Sending cookies Dropping request memory Memory cgroup Killed process total-vm anon-rss file-rss shmem-rss UID \
-    pgtables oom_score_adj another message out SYN request_sock_TCP xennet consider increasing sysctl slots destination available";
+    pgtables oom_score_adj another message out SYN request_sock_TCP xennet consider increasing sysctl slots destination available \
+    NIC Link link Down Down, down definitely status slave self-detected detected stall stalls on page allocation failure: order GFP_ATOMIC \
+    Remounting Remounting filesystem Filesystem read-only has been shut down Log I/O Error Detected forced readonly EXT4-fs XFS BTRFS audit avc denied \
+    apparmor DENIED comm operation type failure";
 
 /// Parts of names of chains, tables, sets and files, as common software gives them.
 const NAMES: &str = "ACCEPT ADMIN ANTREA CANARY CHECK CLUSTER CNI CT DN DOCKER DROP EXTERNAL FILTER FIREWALL FLANNEL FORWARD \

@@ -596,7 +596,13 @@ impl Judge<'_> {
             };
             self.with_stranger(question, Fault::Obstacle(Box::new(deaf)))
         } else {
-            Fault::NothingListens { address, vrf: None }
+            let is_elses = self.places.is_of_node_object(address.ip()) == Ok(false);
+            let link = self.places.own(address.ip()).filter(|_| is_elses);
+            Fault::NothingListens {
+                address,
+                vrf: None,
+                link: link.map(str::to_owned),
+            }
         })
     }
 

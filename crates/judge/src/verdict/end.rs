@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::judge::{Judge, Question};
 use super::place::{Holder, Reports, pod_ranges};
-use super::{Fault, Missing, Obstacle};
+use super::{Fault, Missing, Obstacle, SameNetworkAs};
 use crate::trace::region::Asked;
 use crate::trace::{Effect, Flow, Hop, Outcome, Verdict, why};
 use kpx_node::backend::Mode;
@@ -14,7 +14,7 @@ use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::release::Change;
 use kpx_node::cluster::{EndpointSlice, Pod, Service};
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::{Family, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::PolicyRule;
 use kpx_node::owner::chain_owner::{Maker, is_aws_branch, is_node_local_dns};
@@ -55,6 +55,7 @@ impl Judge<'_> {
                         .or_else(|| self.duplicate(endpoint))
                         .or_else(|| self.vacant(port, endpoint))
                         .or_else(|| self.service_as_endpoint(question, outcome, endpoint))
+                        .or_else(|| self.kept_on_bridge(endpoint, outcome))
                         .or_else(|| self.external(port, endpoint, outcome))
                         .or_else(|| self.deaf_here(question, outcome))
                         .or_else(|| self.without_cloud_route(endpoint, outcome))
@@ -208,6 +209,9 @@ impl Judge<'_> {
         if is_of_api || is_known {
             return None;
         }
+        if let Some(doubt) = self.past_ipsec(port.proto, outcome) {
+            return Some(doubt);
+        }
         let address = endpoint.addr;
         Some(Fault::Unknown(match self.node.nodes() {
             // A table does not show the ranges of pods.
@@ -226,12 +230,16 @@ impl Judge<'_> {
     }
 
     /// Returns the fault of a packet to an endpoint of the node's own network at which nothing listens. Bundles
-    /// without the networks of pods are older, and many of them have no sockets of pods.
+    /// without the networks of pods are older, and many of them have no sockets of pods: there, a program that listens at
+    /// another address tells it, and an address that is not the Node's.
     fn deaf_here(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
-        if !self.ends_here(outcome) || self.node.pod_networks().is_err() {
-            return None;
-        }
-        self.unheard(question, outcome)
+        let fault = self.unheard(question, outcome)?;
+        let is_elsewhere =
+            matches!(&fault, Fault::Obstacle(of) if matches!(**of, Obstacle::Deaf { .. }));
+        let is_told = self.node.pod_networks().is_ok()
+            || is_elsewhere
+            || self.places.is_of_node_object(outcome.destination.0) == Ok(false);
+        is_told.then_some(fault)
     }
 
     /// Returns the fault of an endpoint whose pod has ended or was deleted, unless another one that the Service selects has its address
@@ -311,7 +319,10 @@ impl Judge<'_> {
         let (pod, node) = (endpoint.pod.as_deref()?, endpoint.node.as_deref()?);
         let link = outcome.leaves_by()?;
         // Pods may have addresses of the nodes' network.
-        let is_of_pods = self.places.is_pod_here(address) == Some(true)
+        let bridge = self.inner_network(link, address);
+        let is_in_range = self.places.is_pod_here(address) == Some(true);
+        let bridge = bridge.filter(|_| !is_in_range);
+        let is_of_pods = (is_in_range || bridge.is_some())
             && outcome.gateway.is_none()
             && !self.is_tunnel(link)
             && !self.places.links_of_node().contains(link);
@@ -337,8 +348,44 @@ impl Judge<'_> {
             pod: pod.to_owned(),
             node: node.to_owned(),
             link: link.to_owned(),
+            bridge: bridge.map(Cidr::normal),
             now,
         })))
+    }
+
+    /// Returns the network with `address` that `link`, a bridge inside the node, has.
+    fn inner_network(&self, link: &str, address: IpAddr) -> Option<Cidr> {
+        self.link(link)
+            .filter(|bridge| bridge.kind == "bridge" && self.is_inner(link))?;
+        let mut own = self.node.addresses().ok()?.all.iter();
+        let own = own.find(|own| own.link == link && own.addr.contains(address))?;
+        Some(own.addr)
+    }
+
+    /// Returns the fault of an endpoint outside of the cluster whose packets stay on a bridge inside the node, where nothing has its
+    /// address.
+    fn kept_on_bridge(&self, endpoint: &Endpoint, outcome: &Outcome) -> Option<Fault> {
+        let address = endpoint.addr.ip();
+        let link = outcome.leaves_by()?;
+        let is_known = endpoint.pod.is_some() || endpoint.node.is_some();
+        if is_known || outcome.gateway.is_some() || self.places.own(address).is_some() {
+            return None;
+        }
+        let own = self.inner_network(link, address)?;
+        let is_silent = self
+            .node
+            .neighbour_table()
+            .is_ok_and(|all| all.on(address, link).is_some_and(|entry| entry.failed));
+        let is_empty = self
+            .link(link)
+            .is_some_and(|link| link.flag("NO-CARRIER") == Some(true));
+        (is_silent || is_empty).then(|| {
+            Fault::Obstacle(Box::new(Obstacle::SameNetwork {
+                link: link.to_owned(),
+                address: own,
+                others: SameNetworkAs::Endpoint(address),
+            }))
+        })
     }
 
     /// Returns the doubt about an endpoint on a Node that has gone, or whose kubelet no longer reports.
@@ -373,35 +420,12 @@ impl Judge<'_> {
     }
 
     /// Returns the pod of `endpoint`: the one that its slice names, else the one that has its address.
-    fn pod_of<'s>(&'s self, endpoint: &'s Endpoint) -> Option<&'s str> {
+    pub(super) fn pod_of<'s>(&'s self, endpoint: &'s Endpoint) -> Option<&'s str> {
         let by_address = || match self.places.holder(endpoint.addr.ip()) {
             Some(Holder::Pod(name)) => Some(name.as_str()),
             _ => None,
         };
         endpoint.pod.as_deref().or_else(by_address)
-    }
-
-    /// Returns the doubt about an endpoint of `port` whose pod declares other ports alone. Where the sockets of one of the Service's pods
-    /// are read, they tell whether anything listens.
-    fn undeclared(&self, port: &Port, endpoint: &Endpoint) -> Option<Fault> {
-        let pod = self.pod_of(endpoint)?;
-        let declared = self.places.declared_ports(pod)?;
-        let number = endpoint.addr.port();
-        let mut same = port
-            .endpoints
-            .iter()
-            .filter(|endpoint| endpoint.addr.port() == number);
-        if declared.is_empty()
-            || declared.contains(&number)
-            || same.any(|endpoint| self.knows_sockets_of(endpoint.addr.ip()))
-        {
-            return None;
-        }
-        Some(Fault::Unknown(Missing::Undeclared {
-            pod: pod.to_owned(),
-            port: number,
-            declared: declared.into_iter().collect(),
-        }))
     }
 
     /// Returns why some objects are not known, if the evidence shows only a part of them.
@@ -535,6 +559,7 @@ impl Judge<'_> {
                     None => Fault::NothingListens {
                         address: at,
                         vrf: self.vrf_with(at.ip()),
+                        link: None,
                     },
                 }),
             };

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::obstacle::route_words;
 use super::place::{Holder, Home};
-use super::{Fate, Obstacle};
+use super::{Fate, Obstacle, Undeclared};
 use crate::trace::{Effect, Outcome, Rule};
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Cidr, Family};
@@ -98,6 +98,8 @@ pub enum Fault {
         address: SocketAddr,
         /// The VRF that has the address, for rules that match the node's own addresses alone.
         vrf: Option<String>,
+        /// The link that has the address, if it is an endpoint's and not the Node's: many nodes have such addresses.
+        link: Option<String>,
     },
     /// kube-proxy serves no NodePort at this loopback address.
     NotOnLoopback {
@@ -406,14 +408,7 @@ pub enum Missing {
         why: Option<String>,
     },
     /// The pod of the endpoint declares only other ports.
-    Undeclared {
-        /// The pod, as `NAMESPACE/NAME`.
-        pod: String,
-        /// The port of the endpoint.
-        port: u16,
-        /// The ports that it declares.
-        declared: Vec<u16>,
-    },
+    Undeclared(Box<Undeclared>),
     /// The pod of the endpoint is not ready, and gets connections all the same: `publishNotReadyAddresses`.
     Unready {
         /// The pod, as `NAMESPACE/NAME`.
@@ -627,11 +622,14 @@ impl fmt::Display for Fault {
             Self::NotReady { address, state } => {
                 write!(f, "the rules lead to endpoint {address}, which is {state}")
             }
-            Self::NothingListens { address, vrf } => {
+            Self::NothingListens { address, vrf, link } => {
                 write!(
                     f,
                     "the packet ends at the node itself, where nothing listens on {address}"
                 )?;
+                if let Some(link) = link {
+                    write!(f, ": link {link} of this node has the address, too")?;
+                }
                 match vrf {
                     Some(vrf) => write!(
                         f,
@@ -788,17 +786,17 @@ impl fmt::Display for Missing {
                 "nothing is known to announce {address} to its network: no link of this node has it, and no MetalLB, kube-vip or the like \
                  runs; whether a machine answers for it, `arping {address}` on another machine there shows"
             ),
-            Self::Undeclared {
-                pod,
-                port,
-                declared,
-            } => {
-                let declared: Vec<_> = declared.iter().map(u16::to_string).collect();
+            Self::Undeclared(of) => {
+                let Undeclared { pod, port, .. } = &**of;
                 write!(
                     f,
                     "whether pod {pod} listens on port {port} is unknown: it declares {}",
-                    crate::trace::mismatch::listed(&declared)
-                )
+                    of.declares()
+                )?;
+                match &of.stranger {
+                    Some(stranger) => write!(f, "; {stranger}"),
+                    None => Ok(()),
+                }
             }
             Self::Unready { pod, address } => write!(
                 f,

@@ -119,7 +119,8 @@ impl Judge<'_> {
         let flow = question.flow;
         let address = flow.source.filter(|_| flow.entry == Entry::Pod)?;
         let Some(network) = self.network_of(address).ok().flatten() else {
-            return self.bridge_not_own(address);
+            let not_own = self.bridge_not_own(address);
+            return not_own.or_else(|| self.silent_for_calico(address));
         };
         let leaves = Flow {
             entry: Entry::Host,

@@ -48,6 +48,7 @@ mod ttl;
 mod tunnel;
 mod tunnel_mac;
 mod unanswered;
+mod undeclared;
 mod vacancy;
 mod way_back;
 mod wayless;
@@ -93,6 +94,7 @@ pub use stranger::Stranger;
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey, unasked};
 pub(crate) use tunnel::outer_family;
 pub(crate) use tunnel_mac::{SharedMac, shared_macs};
+pub use undeclared::Undeclared;
 pub(crate) use witnesses::Witnesses;
 
 use crate::trace::mismatch::listed;

@@ -90,7 +90,7 @@ impl Judge<'_> {
                 address,
                 link,
                 inside: None,
-                silent: self.silent_at(address),
+                silent: self.silent_at(address, &found.link),
                 there,
             },
         })))
@@ -115,7 +115,7 @@ impl Judge<'_> {
                     address,
                     link: link.to_owned(),
                     inside: None,
-                    silent: self.silent_at(address),
+                    silent: self.silent_at(address, link),
                     there: None,
                 })))
             })
@@ -173,8 +173,9 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the machine with `address`, if it is that of a Node whose kubelet does not report, or of an API server on no Node.
-    fn silent_at(&self, address: IpAddr) -> Option<SilentMachine> {
+    /// Returns the machine with `address`, which does not answer on `link`, if it is that of a Node whose kubelet does not report, or of an
+    /// API server on no Node; or the pod of this node with it.
+    fn silent_at(&self, address: IpAddr, link: &str) -> Option<SilentMachine> {
         let nodes = self.node.nodes().ok()?;
         let with = |address| nodes.iter().find(|node| addresses(node).contains(&address));
         if let Some(node) = with(address) {
@@ -191,6 +192,20 @@ impl Judge<'_> {
         let is_gone = servers.contains(&address) && servers.iter().any(|at| with(*at).is_some());
         if is_gone {
             return Some(SilentMachine::ApiServer);
+        }
+        let is_card = self.places.links_of_node().contains(link)
+            && self.link(link).is_some_and(|link| link.kind != "bridge");
+        let here = self.node.name().ok();
+        let mut pods = self.node.pods().into_iter().flatten();
+        let pod = pods.find(|pod| {
+            is_card && here.is_some() && pod.spec.node_name == here && pod.has_ip(address)
+        });
+        if let Some(pod) = pod {
+            let meta = &pod.metadata;
+            return Some(SilentMachine::PodHere(format!(
+                "{}/{}",
+                meta.namespace, meta.name
+            )));
         }
         self.listed_alone(address)
     }

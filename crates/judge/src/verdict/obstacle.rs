@@ -96,6 +96,8 @@ pub enum Obstacle {
         node: String,
         /// The link by which the packets leave.
         link: String,
+        /// The network of this link, if that is a bridge inside the node, and not that of the node's pods.
+        bridge: Option<Cidr>,
         /// The pod of this node that gets them.
         now: Option<String>,
     },

@@ -10,7 +10,7 @@ use foldhash::HashMap;
 
 use crate::trace::sources::near_the_end;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::cluster::{Node, NodeAddress, Pod};
+use kpx_node::cluster::{DeclaredPort, Node, NodeAddress, Pod};
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -104,7 +104,7 @@ pub(super) struct Places<'n> {
     /// The pods and endpoints by their addresses.
     holders: OnceCell<HashMap<IpAddr, Holder>>,
     /// The ports that pods declare, by their names.
-    declared: OnceCell<HashMap<String, BTreeSet<u16>>>,
+    declared: OnceCell<HashMap<String, BTreeSet<DeclaredPort>>>,
     /// The names of the Nodes of endpoints with addresses of their own.
     endpoint_nodes: OnceCell<HashMap<IpAddr, &'n str>>,
     /// The ranges of each Node's pods.
@@ -381,21 +381,14 @@ impl<'n> Places<'n> {
     }
 
     /// Returns the ports that the containers of `pod`, as `NAMESPACE/NAME`, declare; `None` if the pod is not known.
-    pub(super) fn declared_ports(&self, pod: &str) -> Option<BTreeSet<u16>> {
+    pub(super) fn declared_ports(&self, pod: &str) -> Option<BTreeSet<DeclaredPort>> {
         let declared = self.declared.get_or_init(|| {
             let pods = self.node.pods().into_iter().flatten();
             let of = |pod: &Pod| {
                 let meta = &pod.metadata;
-                let ports = pod
-                    .spec
-                    .containers
-                    .iter()
-                    .flat_map(|container| &container.ports);
-                let numbers = ports
-                    .filter_map(|port| u16::try_from(port.get("containerPort")?.as_u64()?).ok());
                 (
                     format!("{}/{}", meta.namespace, meta.name),
-                    numbers.collect(),
+                    pod.declared_ports(),
                 )
             };
             pods.map(of).collect()

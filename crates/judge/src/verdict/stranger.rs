@@ -56,7 +56,12 @@ impl Judge<'_> {
         fault
     }
 
-    fn stranger(&self, name: &PortName, proto: Proto, at: SocketAddr) -> Option<Stranger> {
+    pub(super) fn stranger(
+        &self,
+        name: &PortName,
+        proto: Proto,
+        at: SocketAddr,
+    ) -> Option<Stranger> {
         let is_it = |service: &&Service| {
             *service.metadata.namespace == *name.namespace && *service.metadata.name == *name.name
         };
@@ -69,9 +74,8 @@ impl Judge<'_> {
         {
             return None;
         }
-        let has_port = |pod: &&Pod| {
-            pod.declared_ports().contains(&at.port()) || self.listens(pod, proto, at.port())
-        };
+        let has_port =
+            |pod: &&Pod| pod.declares(at.port(), proto) || self.listens(pod, proto, at.port());
         let of = |workload: &Workload| -> Vec<&Pod> {
             let namespace = &service.metadata.namespace;
             let own = all

@@ -134,6 +134,33 @@ impl Judge<'_> {
         ))))
     }
 
+    /// Returns the doubt about a packet that a policy of IPsec is for until a rule replaces its source: it leaves without IPsec then.
+    pub(super) fn past_ipsec(&self, proto: Proto, outcome: &Outcome) -> Option<Fault> {
+        let all = &self.node.xfrm().ok()?.all;
+        let asks = |source| Asks {
+            direction: Direction::Out,
+            source: (source, None),
+            destination: (outcome.destination.0, Some(outcome.destination.1)),
+            input: None,
+            output: outcome.leaves_by(),
+        };
+        let takes = |policy: &&Policy, source| {
+            policy.direction == Direction::Out
+                && !policy.templates.is_empty()
+                && matches(policy, proto, asks(source)) == Some(true)
+        };
+        let policy = all.iter().find(|policy| takes(policy, outcome.sent_from))?;
+        let is_left = !all.iter().any(|policy| takes(&policy, outcome.source));
+        (outcome.source != outcome.sent_from && is_left).then(|| {
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "a rule replaces the source {} of the packets by {}, so the xfrm policy `{policy}` does not take them, and they leave without \
+                 IPsec: whether anything answers them then is unknown. A rule before it can spare them (`-m policy --dir out --pol ipsec -j \
+                 ACCEPT`)",
+                outcome.sent_from, outcome.source
+            )))
+        })
+    }
+
     /// Returns the other end of the tunnel of `policy`, if no Node and no link of this one has that address.
     fn foreign_end(&self, policy: &Policy) -> Option<IpAddr> {
         self.node.nodes().ok()?;

@@ -22,6 +22,7 @@ impl Cause {
             Self::NoNodePort { port } => format!("no Service has NodePort {port}"),
             Self::NoPort { port, .. } => format!("no port {port}"),
             Self::ExternalName { target, .. } => format!("ExternalName: an alias of {target}"),
+            Self::HeadlessLabel => "labelled as headless".to_owned(),
             Self::OtherProxy { proxy } => format!("left to proxy {proxy}"),
             Self::NoClusterIp => "no cluster IP yet".to_owned(),
             Self::StaleConnections { count, .. } => {

@@ -8,7 +8,7 @@ use super::endpoints::{Lack, Waits};
 use super::paths::PathTarget;
 use crate::check::{Fix, ServiceRef, Subject, Writer, obstacle_owner};
 use crate::diff::ChangeKind;
-use crate::verdict::{By, Client, Home, Obstacle, OddWay, Which};
+use crate::verdict::{By, Client, Home, Obstacle, OddWay, Undeclared, Which};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::Time;
 use kpx_node::net::{Cidr, Family};
@@ -126,6 +126,8 @@ pub enum Cause {
         /// The value of the label.
         proxy: String,
     },
+    /// The Service has a cluster IP, and the label of headless Services, for which kube-proxy ignores it.
+    HeadlessLabel,
     /// The Service has no cluster IP yet.
     NoClusterIp,
     /// Tracked connections go to endpoints that are gone.
@@ -398,6 +400,9 @@ pub enum Cause {
         port: u16,
         /// The ports that the pods declare.
         declared: Vec<u16>,
+        /// The pod that declares them.
+        #[serde(skip)]
+        of: Box<Undeclared>,
     },
     /// An EndpointSlice lists an address that no pod has.
     NoPod {
@@ -541,6 +546,7 @@ impl Cause {
             | Self::HeadlessPort { .. }
             | Self::ExternalName { .. }
             | Self::OtherProxy { .. }
+            | Self::HeadlessLabel
             | Self::NoClusterIp => 1,
             Self::StaleConnections { .. } | Self::TableFull { .. } => 2,
             Self::ForeignRule { table, chain, .. } if is_before_nat(table, chain) => 3,

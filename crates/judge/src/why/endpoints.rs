@@ -10,7 +10,7 @@ use crate::check::{Fix, Writer, unlabelled};
 pub(super) use crate::trace::mismatch::usable;
 use kpx_node::cluster::{
     Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Node, Pod, Service, Unready,
-    makes_none, outdated, silent_nodes,
+    hosts_without, makes_none, outdated, silent_nodes,
 };
 use kpx_node::evidence::Time;
 use kpx_node::net::Family;
@@ -47,6 +47,9 @@ pub enum Lack {
         /// The family.
         #[serde(rename = "lacking")]
         family: Family,
+        /// The Nodes without an address of the family, if all of the pods use the network of their Nodes.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        hosts: Vec<String>,
     },
     /// The Service has no selector, and its slices list no address of the family.
     SliceFamily {
@@ -180,7 +183,7 @@ pub(super) enum Unprobed {
 }
 
 /// Finds why nothing answers at a port of a pod's address, as far as it is known.
-pub(super) type Probes<'p> = dyn Fn(&Pod, IpAddr, u16) -> Option<Unprobed> + 'p;
+pub(super) type Probes<'p> = dyn Fn(&Pod, Option<(IpAddr, u16)>) -> Option<Unprobed> + 'p;
 
 impl Waits {
     /// Returns why `pod`, one of `pods`, takes no connections; `None` if it does.
@@ -199,7 +202,8 @@ impl Waits {
         let unprobed = match why {
             Unready::Probe {
                 port: Some(port), ..
-            } => address.and_then(|address| probes(pod, address, port)),
+            } => address.and_then(|address| probes(pod, Some((address, port)))),
+            Unready::Container { .. } => probes(pod, None),
             _ => None,
         };
         let (unprobed, fix) = match unprobed {
@@ -529,7 +533,17 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
             shown => shown,
         };
         if !pods.is_empty() {
-            return Lack::OtherFamily { pods, family };
+            let all = objects.pods.unwrap_or_default().iter();
+            let hosts = hosts_without(
+                family,
+                all.filter(|pod| service.selects(pod)),
+                objects.nodes,
+            );
+            return Lack::OtherFamily {
+                pods,
+                family,
+                hosts,
+            };
         }
     }
     let all = objects.pods.unwrap_or_default();
@@ -558,7 +572,7 @@ pub(super) fn unready(namespace: &str, pods: &[Pod]) -> Vec<Waits> {
     let here = pods
         .iter()
         .filter(|pod| pod.metadata.namespace == namespace);
-    here.filter_map(|pod| Waits::of(pod, pods, &[], &|_, _, _| None))
+    here.filter_map(|pod| Waits::of(pod, pods, &[], &|_, _| None))
         .collect()
 }
 
@@ -649,26 +663,6 @@ fn unready_since(endpoint: &Endpoint, pods: &[Pod]) -> Option<Time> {
     ready.since.as_deref()?.parse().ok()
 }
 
-/// Returns the container ports that the known pods of `port` declare, if its endpoints use none of them.
-pub(super) fn undeclared(port: &Port, family: Family, pods: &[Pod]) -> Option<(u16, Vec<u16>)> {
-    let of_pod = |name: &str| {
-        let (namespace, name) = name.split_once('/')?;
-        let is_it = |pod: &&Pod| pod.metadata.namespace == namespace && pod.metadata.name == name;
-        pods.iter().find(is_it)
-    };
-    for endpoint in usable(port, family) {
-        let Some(pod) = endpoint.pod.as_deref().and_then(of_pod) else {
-            continue;
-        };
-        let declared = pod.declared_ports();
-        let number = endpoint.addr.port();
-        if !declared.is_empty() && !declared.contains(&number) {
-            return Some((number, declared.into_iter().collect()));
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -682,7 +676,7 @@ mod tests {
             pods: Some(&[]),
             all_read: false,
             nodes: &[],
-            probes: &|_, _, _| None,
+            probes: &|_, _| None,
         }
     }
 

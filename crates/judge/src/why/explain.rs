@@ -14,7 +14,7 @@ use super::paths::Path;
 use super::search::Sets;
 use super::target::{Asked, At as AskedAt, Found};
 use super::unserved::{headless_port, headless_ports, no_tcp, not_served, other_family};
-use super::{answer, balancer, endpoints, findings, target};
+use super::{answer, balancer, findings, target};
 use crate::trace::sources::is_any_outside;
 use crate::verdict::{self, Cell, Client, Fate, Fault, Kind, Missing, Onward, Target};
 use kpx_node::cluster::Service;
@@ -377,17 +377,19 @@ impl Look<'_> {
             answer.notes.extend(note);
             answer.paths.push(path);
         }
-        let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
-        let is_doubt = |path: &Path| {
+        let doubt = |path: &Path| {
             let faults = path.cell.verdict.faults();
-            let mut faults = faults.iter();
-            path.service == name
-                && faults.any(|fault| matches!(fault, Fault::Unknown(Missing::Undeclared { .. })))
+            faults.into_iter().find_map(|fault| match fault {
+                Fault::Unknown(Missing::Undeclared(of)) if path.service == name => Some(of.clone()),
+                _ => None,
+            })
         };
-        if answer.paths.iter().any(is_doubt)
-            && let Some((port, declared)) = endpoints::undeclared(port, family, pods)
-        {
-            let cause = Cause::UndeclaredPort { port, declared };
+        if let Some(of) = answer.paths.iter().find_map(doubt) {
+            let cause = Cause::UndeclaredPort {
+                port: of.port,
+                declared: of.declared.iter().map(|port| port.number).collect(),
+                of,
+            };
             blames.push(Blamed::of(&name, Blame::suspects(cause)));
         }
         blames

@@ -4,10 +4,12 @@ use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME, is_address};
 use super::endpoints::{ButFor, Lack, Waits};
 use crate::check::{
-    Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
-    route_fix, rule_fix, silent_fix, stale_fix, unnetworked_fix, way_there_fix,
+    Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, host_family_fix,
+    no_route_fix, obstacle_fix, route_fix, rule_fix, selector_fix, silent_fix, stale_fix,
+    unnetworked_fix, way_there_fix,
 };
 use crate::verdict::{Client, TARGET_TYPE};
+use kpx_node::cluster::HEADLESS_LABEL;
 use kpx_node::net::Proto;
 use kpx_node::owner::Role;
 use kpx_node::words::listed;
@@ -108,6 +110,11 @@ impl Cause {
             Self::OtherProxy { .. } => with(
                 "If no other proxy serves the Service, remove the label.",
                 format!("kubectl -n {namespace} label service {name} {PROXY_NAME}-"),
+            ),
+            Self::HeadlessLabel => with(
+                "Remove the label, also where the Service is made (a chart, or an operator that copies labels): it is for Services without a cluster \
+                 IP.",
+                format!("kubectl -n {namespace} label service {name} {HEADLESS_LABEL}-"),
             ),
             Self::NoClusterIp => with(
                 "Look for events of the Service.",
@@ -319,6 +326,14 @@ impl Cause {
                  and what its events on the Service say.",
                 format!("kubectl -n {namespace} describe service {name}"),
             ),
+            Self::UndeclaredPort { of, .. } if of.stranger.is_some() => {
+                of.stranger.as_ref().map(selector_fix)
+            }
+            Self::UndeclaredPort { of, .. } if of.instead().is_some() => Some(Fix::said(format!(
+                "Set the protocol of the Service's port to {}, unless the program in the pod listens for the one that it has, too. Pods need not \
+                 declare their ports.",
+                of.instead().unwrap_or(of.proto).to_string().to_uppercase()
+            ))),
             Self::UndeclaredPort { .. } => Some(Fix::said(
                 "Look at which port the program listens; if it is another one, correct targetPort. Pods need not declare their ports.",
             )),
@@ -445,6 +460,9 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
                  (ipFamilies)."
             );
             return Fix::kubectl(text, pods(&get_slices(name)));
+        }
+        Lack::OtherFamily { family, hosts, .. } if !hosts.is_empty() => {
+            return host_family_fix(*family);
         }
         Lack::OtherFamily { family, .. } => {
             return Fix::said(format!(

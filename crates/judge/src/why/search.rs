@@ -203,7 +203,7 @@ impl Look<'_> {
         let is_known_gap = |fault: &&Fault| match fault {
             Fault::Unknown(missing @ Missing::Gap { .. }) => self.judge.lacks(missing, family),
             Fault::Unknown(
-                Missing::Undeclared { .. }
+                Missing::Undeclared(_)
                 | Missing::Unmodelled(_)
                 | Missing::Thinned { .. }
                 | Missing::External { .. },

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use super::cause::{At, Cause, Failed, Idle, PROXY_NAME, is_address, is_before_nat};
 use super::endpoints::{ButFor, Compared, Lack, Waits};
-use crate::check::no_report;
+use crate::check::{no_report, without_family};
 use crate::trace::mismatch::listed;
 use crate::verdict::{Client, Which, client_names};
+use kpx_node::cluster::HEADLESS_LABEL;
 use kpx_node::net::Family;
 use kpx_node::owner::Role;
 use kpx_node::words::number_of;
@@ -46,6 +47,7 @@ impl Cause {
                 | Self::HeadlessPort { .. }
                 | Self::ExternalName { .. }
                 | Self::OtherProxy { .. }
+                | Self::HeadlessLabel
                 | Self::NoClusterIp
                 | Self::StaleConnections { .. }
                 | Self::NoEndpoints { .. }
@@ -173,6 +175,9 @@ impl Cause {
             ),
             Self::OtherProxy { proxy } => format!(
                 "kube-proxy does not serve {subject}: the label {PROXY_NAME} assigns it to {proxy}"
+            ),
+            Self::HeadlessLabel => format!(
+                "kube-proxy does not serve {subject}, although it has a cluster IP: its label {HEADLESS_LABEL} makes kube-proxy ignore it"
             ),
             Self::NoClusterIp => {
                 format!("{subject} has no cluster IP yet: the API server assigns it")
@@ -501,12 +506,27 @@ impl Cause {
                     "no load balancer has given {subject} an address (EXTERNAL-IP is <pending>){class}{way}"
                 )
             }
-            Self::UndeclaredPort { port, declared } => {
-                let declared: Vec<_> = declared.iter().map(u16::to_string).collect();
-                format!(
-                    "targetPort {port} of {subject} may be wrong: its pods declare {} alone, and their sockets are not known",
-                    listed(&declared)
-                )
+            Self::UndeclaredPort { port, of, .. } => {
+                let declares = of.declares();
+                match (&of.stranger, of.instead()) {
+                    (Some(stranger), _) => format!(
+                        "the selector of {subject} may match too much: pod {} declares {declares} alone, and its sockets are not known; \
+                         {stranger}",
+                        of.pod
+                    ),
+                    (None, Some(_)) => format!(
+                        "the protocol of port {port} of {subject} may be wrong: its pods declare {declares} alone, and their sockets are not \
+                         known"
+                    ),
+                    (None, None) if of.all => format!(
+                        "targetPort {port} of {subject} may be wrong: its pods declare {declares} alone, and their sockets are not known"
+                    ),
+                    (None, None) => format!(
+                        "pod {} of {subject} may not have port {port}: it declares {declares} alone, as others of its pods do not, and its \
+                         sockets are not known",
+                        of.pod
+                    ),
+                }
             }
             Self::Idle(Idle { reason, .. })
             | Self::Finding { reason, .. }
@@ -638,7 +658,16 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
     let namespace = service.map_or("default", |service| &service.namespace);
     let of = |endpoints: &[String]| format!("{} ({})", endpoints.len(), listed(endpoints));
     let sentence = match lack {
-        Lack::OtherFamily { pods, family } => format!(
+        Lack::OtherFamily {
+            pods,
+            family,
+            hosts,
+        } if !hosts.is_empty() => format!(
+            "{subject} has no {family} endpoints{since}: its pods ({}) {}",
+            listed(pods),
+            without_family(*family, hosts)
+        ),
+        Lack::OtherFamily { pods, family, .. } => format!(
             "{subject} has no {family} endpoints{since}: none of its pods ({}) has an {family} address",
             listed(pods)
         ),

@@ -218,6 +218,7 @@ pub const SOFTWARE: &[Software] = &[
     },
     Software {
         tables: &["netbird"],
+        signs: &["0x1bd00", "0x1bd20"],
         links: &["wt0"],
         ..named("NetBird", &["NETBIRD-"])
     },

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
+use super::HEADLESS_LABEL;
 use super::metadata::null_is_default;
 use super::{Metadata, Service};
 
@@ -56,10 +57,7 @@ impl EndpointSlice {
 
     /// Returns the label for which kube-proxy does not read it: the label of headless Services, or of another proxy.
     pub fn unread_for(&self) -> Option<&'static str> {
-        let labels = [
-            "service.kubernetes.io/headless",
-            "service.kubernetes.io/service-proxy-name",
-        ];
+        let labels = [HEADLESS_LABEL, "service.kubernetes.io/service-proxy-name"];
         labels
             .into_iter()
             .find(|label| self.metadata.labels.contains_key(*label))

@@ -32,12 +32,13 @@ pub use matching::{Matching, makes_none};
 pub use metadata::{Condition, Labels, ManagedFields, Metadata, Owner};
 pub use node::{Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus};
 pub use placement::Misplaced;
-pub use readiness::{NOT_PULLED, Unready, outdated, silent_nodes};
+pub use readiness::{NOT_PULLED, Unready, hosts_without, outdated, silent_nodes};
 pub use service::{
-    ClientIp, Ingress, LoadBalancerStatus, Service, ServiceCidr, ServiceCidrSpec, ServicePort,
-    ServiceSpec, ServiceStatus, SessionAffinityConfig,
+    ClientIp, HEADLESS_LABEL, Ingress, LoadBalancerStatus, Service, ServiceCidr, ServiceCidrSpec,
+    ServicePort, ServiceSpec, ServiceStatus, SessionAffinityConfig,
 };
 pub use workload::{
     Container, ContainerState, ContainerStatus, ContainerTerminated, ContainerWaiting, DaemonSet,
-    DaemonSetSpec, DnsConfig, HostAlias, Pod, PodIp, PodSpec, PodStatus, PodTemplate, Workload,
+    DaemonSetSpec, DeclaredPort, DnsConfig, HostAlias, Pod, PodIp, PodSpec, PodStatus, PodTemplate,
+    Workload,
 };

@@ -1,10 +1,12 @@
 //! Why a pod takes no connections.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
 
 use serde_json::Value;
 
 use super::{Condition, Conditions, Container, ContainerStatus, Endpoint, Node, Pod};
+use crate::net::Family;
 use crate::words::{listed, number_of};
 
 /// Why a pod is not ready, as its status says. [`Display`] calls the pod "it".
@@ -137,6 +139,32 @@ pub fn silent_nodes(endpoints: &[&Endpoint], nodes: &[Node]) -> Vec<String> {
     names.filter(has_endpoint).cloned().collect()
 }
 
+/// Returns the names of the Nodes of `pods` that have no address of `family`, if all of these pods use the network of their Nodes.
+pub fn hosts_without<'p>(
+    family: Family,
+    mut pods: impl Iterator<Item = &'p Pod>,
+    nodes: &[Node],
+) -> Vec<String> {
+    let mut hosts = BTreeSet::new();
+    let all_lack = pods.all(|pod| {
+        let own = nodes
+            .iter()
+            .find(|node| pod.spec.node_name.as_ref() == Some(&node.metadata.name));
+        let lacks = own.filter(|node| {
+            let mut all = node.status.addresses.iter();
+            !all.any(|at| {
+                at.address
+                    .parse()
+                    .is_ok_and(|addr| Family::of(addr) == family)
+            })
+        });
+        hosts.extend(lacks.map(|node| node.metadata.name.clone()));
+        pod.spec.host_network && lacks.is_some()
+    });
+    hosts.retain(|_| all_lack);
+    hosts.into_iter().collect()
+}
+
 /// Returns the pods, as `NAMESPACE/NAME`, that are ready although `endpoints` list them as not ready: their EndpointSlices are behind. A pod
 /// of a Node that does not report does not count.
 pub fn outdated(endpoints: &[&Endpoint], pods: &[Pod], nodes: &[Node]) -> Vec<String> {
@@ -174,6 +202,11 @@ impl Pod {
     /// Returns whether a container of it waits for its first start.
     pub fn is_starting(&self) -> bool {
         matches!(self.unready(), Some(Unready::Container { restarts: 0, .. }))
+    }
+
+    /// Returns whether a container of it does not run.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.unready(), Some(Unready::Container { .. }))
     }
 
     /// Returns the hostPort for which the kubelet refused it, and the pod among `pods` that has the port on the same node.

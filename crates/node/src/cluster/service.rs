@@ -5,6 +5,9 @@ use serde::Deserialize;
 use super::metadata::null_is_default;
 use super::{Labels, Metadata};
 
+/// The label of headless Services and of their EndpointSlices: kube-proxy ignores what has it.
+pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
+
 /// A `ServiceCIDR` object: a range of cluster IPs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -34,6 +37,13 @@ pub struct Service {
     pub spec: ServiceSpec,
     /// Status of the load balancer.
     pub status: ServiceStatus,
+}
+
+impl Service {
+    /// Returns whether kube-proxy ignores it for the label of headless Services, which it may have by mistake.
+    pub fn is_labelled_headless(&self) -> bool {
+        self.metadata.labels.contains_key(HEADLESS_LABEL)
+    }
 }
 
 /// `spec` of a Service.

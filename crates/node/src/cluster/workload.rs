@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::metadata::null_is_default;
 use super::{Condition, Labels, Metadata};
+use crate::net::Proto;
 
 /// A Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -20,6 +21,15 @@ pub struct Pod {
     pub spec: PodSpec,
     /// Phase, addresses and container states.
     pub status: PodStatus,
+}
+
+/// A port that a container declares.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct DeclaredPort {
+    /// Its number.
+    pub number: u16,
+    /// Its protocol.
+    pub proto: Proto,
 }
 
 impl Pod {
@@ -64,15 +74,15 @@ impl Pod {
     }
 
     /// Returns the ports that its containers declare.
-    pub fn declared_ports(&self) -> BTreeSet<u16> {
-        let ports = self
-            .spec
-            .containers
-            .iter()
-            .flat_map(|container| &container.ports);
-        ports
-            .filter_map(|port| u16::try_from(port.get("containerPort")?.as_u64()?).ok())
-            .collect()
+    pub fn declared_ports(&self) -> BTreeSet<DeclaredPort> {
+        let containers = self.spec.containers.iter();
+        containers.flat_map(Container::declared_ports).collect()
+    }
+
+    /// Returns whether a container declares this port.
+    pub fn declares(&self, number: u16, proto: Proto) -> bool {
+        self.declared_ports()
+            .contains(&DeclaredPort { number, proto })
     }
 
     /// Returns the hostPorts of its containers, with their protocols as `TCP`.
@@ -213,6 +223,19 @@ pub struct Container {
     /// Volume mounts, as written.
     #[serde(deserialize_with = "null_is_default")]
     pub volume_mounts: Vec<Value>,
+}
+
+impl Container {
+    /// Returns the ports that it declares.
+    pub fn declared_ports(&self) -> impl Iterator<Item = DeclaredPort> {
+        self.ports.iter().filter_map(|port| {
+            let protocol = port.get("protocol").and_then(Value::as_str);
+            Some(DeclaredPort {
+                number: u16::try_from(port.get("containerPort")?.as_u64()?).ok()?,
+                proto: protocol.map_or(Some(Proto::Tcp), |name| name.parse().ok())?,
+            })
+        })
+    }
 }
 
 /// `status` of a Pod.

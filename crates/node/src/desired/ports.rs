@@ -156,7 +156,8 @@ fn cluster_ip(service: &Service, family: Family) -> Option<IpAddr> {
         || service
             .metadata
             .labels
-            .contains_key("service.kubernetes.io/service-proxy-name");
+            .contains_key("service.kubernetes.io/service-proxy-name")
+        || service.is_labelled_headless();
     if skipped {
         return None;
     }

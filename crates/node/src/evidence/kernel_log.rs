@@ -82,6 +82,21 @@ pub enum Message<'t> {
     Unmaintained,
     /// A processor was held by nft.
     HeldByNft,
+    /// A processor was held by something else.
+    Held,
+    /// A network card, or a part of a bond, lost its carrier.
+    CarrierLost(&'t str),
+    /// There was no memory for packets that came in.
+    NoMemoryForPackets,
+    /// A file system was made read-only, or shut down, after an error of this disk.
+    ReadOnly(&'t str),
+    /// A program was refused an access.
+    Denied {
+        /// What refused it: `SELinux` or `AppArmor`.
+        by: &'static str,
+        /// The name of the program.
+        program: &'t str,
+    },
 }
 
 impl<'t> Entry<'t> {
@@ -144,6 +159,26 @@ impl<'t> Entry<'t> {
         if has("soft lockup") && has("[nft:") {
             return Some(Message::HeldByNft);
         }
+        let stalls = [
+            "BUG: soft lockup",
+            "self-detected stall on CPU",
+            "detected stalls on CPUs",
+        ];
+        if stalls.iter().any(|sign| has(sign)) {
+            return Some(Message::Held);
+        }
+        if let Some(device) = without_carrier(line) {
+            return Some(Message::CarrierLost(device));
+        }
+        if has("page allocation failure: order:") && (has("GFP_ATOMIC") || has("mode:0x20")) {
+            return Some(Message::NoMemoryForPackets);
+        }
+        if let Some(disk) = read_only(line) {
+            return Some(Message::ReadOnly(disk));
+        }
+        if let Some(denied) = denied(line) {
+            return Some(denied);
+        }
         let is_unmaintained = line.to_lowercase().contains("unmaintained driver");
         is_unmaintained.then_some(Message::Unmaintained)
     }
@@ -186,6 +221,50 @@ fn not_allowed(line: &str) -> Option<Message<'_>> {
         source: source.parse().ok()?,
         peer: rest.rsplit_once('(')?.1.trim_end_matches(')'),
     })
+}
+
+/// Returns the network card, or the part of a bond, that lost its carrier.
+fn without_carrier(line: &str) -> Option<&str> {
+    // `ixgbe 0000:04:00.0 eth0: NIC Link is Down`, `mlx5_core 0000:03:00.0 eth0: Link down`,
+    // `bond0: (slave eth0): link status definitely down, disabling slave`.
+    let signs = [
+        " NIC Link is Down",
+        ": Link is Down",
+        ": Link is down",
+        ": Link down",
+        ": link status definitely down",
+    ];
+    let (before, _) = signs.iter().find_map(|sign| line.split_once(sign))?;
+    Some(before.rsplit(' ').next()?.trim_matches([':', '(', ')']))
+}
+
+/// Returns the disk whose file system the kernel made read-only, or shut down: of ext4, XFS or Btrfs.
+fn read_only(line: &str) -> Option<&str> {
+    let signs = [
+        ": Remounting filesystem read-only",
+        ": Filesystem has been shut down",
+        ": Log I/O Error Detected",
+        ": forced readonly",
+    ];
+    let (before, _) = signs.iter().find_map(|sign| line.split_once(sign))?;
+    // `EXT4-fs (vda1)`, `XFS (dm-0)`, `BTRFS info (device vda1)`.
+    let (_, inside) = before.rsplit_once('(')?;
+    let disk = inside.split(')').next()?;
+    Some(disk.split(' ').next_back()?.trim_end_matches(':'))
+}
+
+/// Reads `avc: denied { read } for pid=1 comm="PROGRAM"` and `apparmor="DENIED" comm="PROGRAM"`.
+fn denied(line: &str) -> Option<Message<'_>> {
+    let by = if line.contains("avc:") && line.contains(" denied ") {
+        "SELinux"
+    } else if line.contains("apparmor=\"DENIED\"") {
+        "AppArmor"
+    } else {
+        return None;
+    };
+    let (_, rest) = line.split_once("comm=\"")?;
+    let program = rest.split('"').next()?;
+    Some(Message::Denied { by, program })
 }
 
 /// Returns the link whose card hangs.

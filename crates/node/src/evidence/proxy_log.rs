@@ -20,6 +20,21 @@ const LOCK_HELD: &str = "holding the xtables lock";
 
 /// The error of a sync that did not get the lock.
 pub const LOCKED: &str = "another program holds the lock of iptables";
+/// The tool of iptables meets rules that it cannot read.
+const NOT_PARSED: &str = "Parsing nftables rule failed";
+
+/// The error of a sync whose tool cannot read the rules of its tables, without the tool's reason.
+pub const UNREAD_RULES: &str =
+    "iptables cannot read a rule that another program wrote into its tables with nftables";
+
+/// The error of a sync that the kernel refused for want of IPVS, or of its scheduler.
+pub const NO_SERVERS: &str = "the kernel takes no virtual servers (no such file or directory)";
+
+/// It waits for a range of pods.
+const NO_RANGE: &str = "awaiting podcidr allocation";
+/// It waits no more.
+const RANGE: &str = "\"nodeinfo\"";
+
 /// The kernel's IP sets are newer than the tool.
 const NEWER_SETS: &str = "not supported by userspace";
 /// The tool of IP sets failed, which is no message about IPVS.
@@ -104,6 +119,8 @@ pub enum Kind {
     UnknownFields,
     /// It does not find its Node.
     Node,
+    /// It has not started: its Node has no range of pods yet.
+    Range,
     /// It does not serve a NodePort on which another process listens: before 1.24 it opens them itself.
     Port,
 }
@@ -134,6 +151,7 @@ const SIGNS: &[(&str, Kind)] = &[
     ("failed to make sure ip set", Kind::Sync),
     ("failed to add entry: ", Kind::Sync),
     ("failed to retrieve node info", Kind::Node),
+    (NO_RANGE, Kind::Range),
     ("can't open port, skipping", Kind::Port),
     ("can't open \"nodeport", Kind::Port),
     ("can't open \"externalip", Kind::Port),
@@ -161,7 +179,7 @@ fn is_sign(line: &str) -> bool {
     let signs = [NO_IPVS, LOCK_HELD, NEWER_SETS, SCHEDULER];
     signs.iter().any(|sign| line.contains(sign))
         || mode_in(line).is_some()
-        || [NODE_FOUND, SYNCED]
+        || [NODE_FOUND, SYNCED, RANGE]
             .iter()
             .any(|sign| line.to_lowercase().contains(sign))
 }
@@ -256,6 +274,9 @@ fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
             }
             None if lowercase.contains(NODE_FOUND) => {
                 troubles.retain(|trouble| trouble.kind != Kind::Node);
+            }
+            None if lowercase.contains(RANGE) => {
+                troubles.retain(|trouble| trouble.kind != Kind::Range);
             }
             None => {}
         }
@@ -531,6 +552,14 @@ fn error(text: &str) -> String {
     }
     if value.contains(LOCK_HELD) {
         return LOCKED.to_owned();
+    }
+    if value.contains("no such file or directory") && text.to_lowercase().contains("ipvs service") {
+        return NO_SERVERS.to_owned();
+    }
+    if value.contains(NOT_PARSED) {
+        let first = value.lines().next().unwrap_or_default();
+        let reason = first.rsplit("Error: ").next().unwrap_or(first);
+        return format!("{UNREAD_RULES} ({})", reason.trim());
     }
     let value = value.replace(NO_REASON, "");
     let mut lines = value.lines().map(str::trim).filter(|line| !line.is_empty());

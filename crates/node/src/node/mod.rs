@@ -27,6 +27,7 @@ pub mod routes;
 pub mod runtime;
 pub mod sockets;
 pub mod sysctl;
+mod taken_ports;
 pub mod tc;
 pub mod xfrm;
 

@@ -10,12 +10,13 @@ use crate::check::core::{
 };
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
-    Verdict, When, Writer, early_demux_fix, no_report, silent_fix, stale_fix, unnetworked_fix,
+    Verdict, When, Writer, early_demux_fix, host_family_fix, no_report, silent_fix, stale_fix,
+    taken_fix, unnetworked_fix, without_family,
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{
-    Endpoint, EndpointSlice, Matching, Metadata, Pod, Service, ServicePort, Unready, makes_none,
-    outdated, silent_nodes,
+    Endpoint, EndpointSlice, Matching, Metadata, Pod, Service, ServicePort, Unready, hosts_without,
+    makes_none, outdated, silent_nodes,
 };
 use kpx_node::desired::matching;
 use kpx_node::evidence::{Gap, Item};
@@ -385,10 +386,13 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
         address.and_then(|address| facts.node.loses_answers(address))
     };
     let unheard = selected.iter().find_map(|pod| loses(&pod));
+    let taken = selected.iter().find_map(|pod| facts.node.port_taken(pod));
     let reasons = selected.into_iter().filter_map(|pod| {
         let meta = &pod.metadata;
         let why = pod.unready()?;
-        let holder = pod.port_holder_note(pods);
+        let taken = facts.node.port_taken(pod);
+        let taken = taken.map_or_else(String::new, |taken| format!("; {taken}"));
+        let holder = pod.port_holder_note(pods) + &taken;
         Some((meta, format!("pod {}: {why}{holder}", meta.name)))
     });
     let reasons: Vec<(&Metadata, String)> = reasons.collect();
@@ -419,7 +423,10 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
     } else {
         finding
     };
-    match stale.or(unheard.map(|_| early_demux_fix())).or(look) {
+    let fix = stale
+        .or(unheard.map(|_| early_demux_fix()))
+        .or(taken.map(|_| taken_fix()));
+    match fix.or(look) {
         Some(fix) => finding.fix(fix),
         None => finding,
     }
@@ -474,6 +481,18 @@ fn none_listed(
     let lacks = |family: &Family| Matching::of(service, Some(*family), known).ready.is_empty();
     if !all.ready.is_empty() && !families.is_empty() && families.iter().all(lacks) {
         let family = listed(&families.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let nodes = facts.node.nodes().map_or(&[][..], Vec::as_slice);
+        if let [one] = families.as_slice() {
+            let selected = known.iter().filter(|pod| service.selects(pod));
+            let hosts = hosts_without(*one, selected, nodes);
+            if !hosts.is_empty() {
+                let why = without_family(*one, &hosts);
+                let message = format!("the pods that match the Service's selector {why}");
+                return Ok(
+                    Finding::new(Severity::Warning, service, message).fix(host_family_fix(*one))
+                );
+            }
+        }
         let message = format!(
             "the pods that match the Service's selector have no address of {family}, the Service's family"
         );

@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use crate::check::core::{MODE, Served};
+use crate::check::core::{MODE, Served, connection_proof};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
+use crate::diff::service_cidrs;
 use crate::trace::knows_endpoints;
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::cluster::Pod;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::conntrack::Entry;
-use kpx_node::owner::{EndpointState, Owners, Port, PortName};
+use kpx_node::owner::{EndpointState, Owners, Port, PortName, Role, addresses};
 use kpx_node::words::{listed, number_of};
 
 /// The items that [`stale`] reads.
@@ -98,7 +100,8 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "A UDP client that started while kube-proxy was away, or during a switch of the mode, gets no \
               answers.",
         why: "A flow whose first packet matched no rule is tracked unchanged, towards the Service's address itself, \
-              as long as packets keep coming.",
+              as long as packets keep coming. If the kubelets give pods a resolver whose address no Service has any more, no name \
+              is found.",
         verify: "Look for entries whose reply source is the Service's address.",
         commands: &[
             Example::on_node("conntrack -L -p udp --orig-dst ADDRESS --reply-src ADDRESS")
@@ -114,7 +117,7 @@ pub(super) const CHECKS: &[Check] = &[
             ])],
         ),
         incidents: &["kubernetes/kubernetes#122740"],
-        needs: &[MODE, FLOWS],
+        needs: &[MODE, FLOWS, &[Item::Pods, Item::ServiceCidrs]],
         caused_by: &[],
         run: untranslated_udp,
     },
@@ -420,7 +423,91 @@ fn reused_address(facts: &Facts<'_>) -> Verdict {
 
 fn untranslated_udp(facts: &Facts<'_>) -> Verdict {
     let message = "to the Service's address are not translated";
-    flows(facts, Some(facts.mode()?), Why::Untranslated, message)
+    let mut findings = flows(facts, Some(facts.mode()?), Why::Untranslated, message)?;
+    findings.extend(unserved_dns(facts));
+    Ok(findings)
+}
+
+/// The fewest queries without an answer that are no accident.
+const FEWEST_QUERIES: usize = 3;
+
+/// Returns the finding of pods that ask an address for names which no Service has, although it is of the Service range: the kubelets give
+/// pods another address than that of the cluster's DNS.
+fn unserved_dns(facts: &Facts<'_>) -> Option<Finding> {
+    let services = facts.node.services().ok()?;
+    let of_services: BTreeSet<(Role, IpAddr)> = services.iter().flat_map(addresses).collect();
+    let mut ranges = service_cidrs(facts.node);
+    // A Service range is at least that wide.
+    let cluster_ips = of_services
+        .iter()
+        .filter(|(role, _)| *role == Role::ClusterIp);
+    ranges.extend(cluster_ips.map(|(_, addr)| Cidr {
+        addr: *addr,
+        prefix: if addr.is_ipv4() { 24 } else { 112 },
+    }));
+    let own = &facts.node.addresses().ok()?.all;
+    let here: BTreeSet<IpAddr> = facts
+        .node
+        .pods()
+        .ok()?
+        .iter()
+        .flat_map(Pod::addresses)
+        .collect();
+    let is_stray = |entry: &&Entry| {
+        let to = entry.original.destination;
+        to.port() == 53
+            && entry.unreplied
+            && entry.is_untranslated_to(to)
+            && here.contains(&entry.original.source.ip())
+            && ranges.iter().any(|range| range.contains(to.ip()))
+            && of_services.iter().all(|(_, addr)| *addr != to.ip())
+            && own.iter().all(|own| own.addr.addr != to.ip())
+    };
+    let strays: Vec<&Entry> = facts
+        .node
+        .conntrack()
+        .ok()?
+        .entries
+        .iter()
+        .filter(is_stray)
+        .collect();
+    let to = strays.first()?.original.destination.ip();
+    let strays: Vec<_> = strays
+        .into_iter()
+        .filter(|entry| entry.original.destination.ip() == to)
+        .collect();
+    if strays.len() < FEWEST_QUERIES {
+        return None;
+    }
+    let dns = services.iter().find(|service| {
+        let mut ports = service.spec.ports.iter();
+        service.metadata.namespace == "kube-system" && ports.any(|port| port.port == 53)
+    });
+    let has = dns.map_or_else(String::new, |dns| {
+        let meta = &dns.metadata;
+        format!(
+            ": {}/{} has {}",
+            meta.namespace,
+            meta.name,
+            listed(&dns.spec.cluster_ips)
+        )
+    });
+    let message = format!("pods ask this address for names, and no Service has it{has}");
+    let fix = Fix::said(format!(
+        "Set clusterDNS in the kubelets' configuration (--cluster-dns) to the address of the cluster's DNS, and create the pods again; or create \
+         that Service again with the clusterIP {to}."
+    ));
+    Some(
+        Finding::new(Severity::Error, to, message)
+            .services(dns.map(ServiceRef::from))
+            .evidence(
+                strays
+                    .into_iter()
+                    .take(FEWEST_QUERIES)
+                    .map(connection_proof),
+            )
+            .fix(fix),
+    )
 }
 
 fn connections(facts: &Facts<'_>) -> Verdict {

@@ -52,7 +52,7 @@ pub(in crate::check) use observed::FAMILIES;
 pub use observed::{LEFTOVERS, OBSERVED};
 pub(in crate::check) use obstacle::neighbours_fix;
 pub(in crate::check) use obstacle::{HOME_GONE, port_range_fix, reserved_ports_fix};
-pub use obstacle::{hairpin_fix, ipv6_fix, ipv6_refusal, obstacle_fix};
+pub use obstacle::{hairpin_fix, ipv6_fix, ipv6_refusal, obstacle_fix, selector_fix};
 pub use obstacle_owner::obstacle_owner;
 pub(in crate::check) use path::{PATH, Paths, deciding, ended, own_address};
 pub(in crate::check) use reads::{
@@ -80,6 +80,6 @@ pub(in crate::check) use syncs::{family_or_proxy, proxy_metrics, queued, syncs_s
 pub(in crate::check) use versions::{VERSION, kernel_proof, newer_nft, tool_version, version_in};
 pub(in crate::check) use way::{RANGE_OF_ITS_OWN, one_mac_fix, wireguard_fix};
 pub use way::{
-    bypass_fix, diverter_fix, early_demux_fix, home_fix, no_report, no_route_fix, route_fix,
-    silent_fix, stale_fix, unnetworked_fix, way_there_fix,
+    bypass_fix, diverter_fix, early_demux_fix, home_fix, host_family_fix, no_report, no_route_fix,
+    route_fix, silent_fix, stale_fix, taken_fix, unnetworked_fix, way_there_fix, without_family,
 };

@@ -103,7 +103,7 @@ pub(in crate::check) fn is_served(service: &Service) -> bool {
     !matches!(service.spec.cluster_ip.as_str(), "" | "None")
         && service.spec.kind != "ExternalName"
         && !labels.contains_key("service.kubernetes.io/service-proxy-name")
-        && !labels.contains_key("service.kubernetes.io/headless")
+        && !service.is_labelled_headless()
 }
 
 pub(in crate::check) fn service_proof(service: &Service) -> Proof {

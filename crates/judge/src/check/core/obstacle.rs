@@ -267,6 +267,15 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             let own = (*address, link.clone());
             way_there_fix(*range, *by, Some(&own), None, None)
         }
+        Obstacle::SameNetwork {
+            link,
+            others: SameNetworkAs::Endpoint(_),
+            ..
+        } if docker_network(link).is_some() => Fix::on_node(
+            "Give this network of Docker another range, or remove it: `networks` of the compose file has it, and default-address-pools in \
+             /etc/docker/daemon.json the ranges of new ones.",
+            format!("docker network inspect {}", docker_network(link).unwrap_or_default()),
+        ),
         Obstacle::SameNetwork { link, address, .. } => Fix::on_node(
             "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0.",
             format!("ip addr del {address} dev {link}"),
@@ -498,6 +507,19 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         }
         Obstacle::FullQueue { .. } => Fix::said(
             "The program hangs, or is too slow for its clients: look at its log, and restart the pod.",
+        ),
+        Obstacle::Unanswered {
+            address,
+            link,
+            silent: Some(SilentMachine::PodHere(_)),
+            there: None,
+            ..
+        } => Fix::on_node(
+            format!(
+                "Give the pod a first link that the node routes, and keep the one on {link} as a second one (Multus), or give the node a \
+                 macvlan link of its own on {link} with routes to the pods: a card does not pass packets between itself and such links."
+            ),
+            format!("ip route get {address}; ip -d link show type macvlan"),
         ),
         Obstacle::Unanswered {
             silent: Some(SilentMachine::ApiServer),
@@ -919,7 +941,7 @@ fn managed_fix(link: &str, route: &Route) -> Fix {
 }
 
 /// Returns the fix of a Service whose selector matches pods of a workload that it is not for.
-fn selector_fix(of: &Stranger) -> Fix {
+pub fn selector_fix(of: &Stranger) -> Fix {
     let (selected, meant) = (&of.selected, &of.meant);
     let text = match (&of.label, of.both) {
         (Some(label), true) => format!(

@@ -77,6 +77,10 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             ..
         } => "the machine of the Node",
         Obstacle::Unanswered {
+            silent: Some(SilentMachine::PodHere(_)),
+            ..
+        } => "the network plugin",
+        Obstacle::Unanswered {
             silent: Some(SilentMachine::ApiServer),
             ..
         } => "the API servers",

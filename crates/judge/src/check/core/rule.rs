@@ -170,7 +170,14 @@ const OWNERS: &[Owner] = &[
         ..node("CrowdSec", "cscli decisions list")
     },
     node(ADMINISTRATOR, "iptables -S DOCKER-USER"),
-    node("NetBird", "netbird status --detail"),
+    Owner {
+        change: Some(
+            "NetBird restores rules that are deleted. Packets of peers that kube-proxy translates lack its mark 0x1bd20: set that in a table of \
+             your own before its rules (`type filter hook forward priority -160`, `iifname wt0 ct status dnat meta mark set 0x1bd20`), or allow \
+             the traffic in NetBird's policies.",
+        ),
+        ..node("NetBird", "netbird status --detail")
+    },
     node("libvirt", "virsh net-list --all"),
     node("nerdctl", "nerdctl ps"),
     node("Podman", "podman ps"),
@@ -204,7 +211,13 @@ const OWNERS: &[Owner] = &[
         ..node(NIXOS, "grep -rn networking.firewall /etc/nixos")
     },
     node("WireGuard", "grep -n . /etc/wireguard/*.conf"),
-    node("keepalived", "grep -n . /etc/keepalived/keepalived.conf"),
+    Owner {
+        change: Some(
+            "keepalived drops packets for its virtual addresses where vrrp_strict is set: remove vrrp_strict from global_defs, or write `accept` \
+             into the vrrp_instance, and reload keepalived, which restores rules that are deleted.",
+        ),
+        ..node("keepalived", "grep -n . /etc/keepalived/keepalived.conf")
+    },
     node("NetworkManager", "nmcli connection show"),
     node("systemd-networkd", "networkctl cat"),
     node("a CNI plugin", "grep -rn . /etc/cni/net.d"),
@@ -574,7 +587,8 @@ fn without_owner(by: &By) -> Fix {
     if by.closes {
         let commands = by.passes.iter().map(|pass| with_range(&pass.before, pass));
         let text = if is_policy { KEEP_POLICY } else { KEEP };
-        return Fix::on_node(text, line(commands.collect()));
+        let files = files_of(&by.rule);
+        return Fix::on_node(format!("{text} {files}"), line(commands.collect()));
     }
     if let Some(listing) = &by.allowed {
         return Fix::on_node(OF_LIST, listing.clone());
@@ -582,6 +596,19 @@ fn without_owner(by: &By) -> Fix {
     match &by.undo {
         Some(command) => Fix::on_node(DELETE, command.clone()).to_decide(),
         None => Fix::said(DELETE),
+    }
+}
+
+/// Returns the files from which the services of distributions load such a rule at boot.
+fn files_of(rule: &Rule) -> &'static str {
+    match (rule.is_nft(), rule.family) {
+        (true, _) => "nftables.service loads /etc/nftables.conf, or /etc/sysconfig/nftables.conf.",
+        (false, Family::V4) => {
+            "netfilter-persistent loads /etc/iptables/rules.v4, iptables.service /etc/sysconfig/iptables."
+        }
+        (false, Family::V6) => {
+            "netfilter-persistent loads /etc/iptables/rules.v6, ip6tables.service /etc/sysconfig/ip6tables."
+        }
     }
 }
 

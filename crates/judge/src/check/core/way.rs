@@ -6,7 +6,7 @@ use crate::check::{Fix, Line};
 use crate::trace::route::is_rejecting;
 use crate::verdict::{Diversion, Diverter, Home, Odd, OddWay};
 use kpx_node::cluster::{Pod, Service, TargetRef};
-use kpx_node::net::Cidr;
+use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::PolicyRule;
 use kpx_node::words::listed;
@@ -72,6 +72,35 @@ pub fn unnetworked_fix(node: &str) -> Fix {
              the plugin again."
         ),
         format!("kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
+    )
+}
+
+/// Returns that `nodes` have no address of `family`, which the pods in the network of their Nodes would have, too.
+pub fn without_family(family: Family, nodes: &[String]) -> String {
+    let (nodes, have) = match nodes {
+        [node] => (format!("Node {node}"), "has"),
+        nodes => (format!("Nodes {}", listed(nodes)), "have"),
+    };
+    format!("use the network of their Nodes, and {nodes} {have} no {family} address")
+}
+
+/// Returns the fix of Nodes without an address of `family`.
+pub fn host_family_fix(family: Family) -> Fix {
+    Fix::kubectl(
+        format!(
+            "Give the kubelets of these Nodes an {family} address, too (--node-ip=IPV4,IPV6; with a cloud provider, the machine's addresses \
+             there), restart them, and create the pods again; or create the Service with the family that the Nodes have (ipFamilies)."
+        ),
+        "kubectl get nodes -o jsonpath='{range .items[*]}{.metadata.name} {.status.addresses}{\"\\n\"}{end}'",
+    )
+}
+
+/// Returns the fix of a pod in the network of its node whose port another program has.
+pub fn taken_fix() -> Fix {
+    Fix::on_node(
+        "Stop the program, also at boot (`systemctl disable --now`), or give one of the two another port: a pod in the network of its node \
+         shares the ports of the node.",
+        "ss -lntup",
     )
 }
 

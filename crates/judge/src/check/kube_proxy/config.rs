@@ -476,7 +476,7 @@ fn synced(facts: &Facts<'_>, family: Family) -> Option<Time> {
 /// Returns whether kube-proxy's log says that syncs fail.
 fn fails(facts: &Facts<'_>) -> bool {
     let log = facts.node.proxy_log();
-    log.is_ok_and(|log| log.has(&[Kind::Sync, Kind::Exit]))
+    log.is_ok_and(|log| log.has(&[Kind::Sync, Kind::Exit, Kind::Range]))
 }
 
 /// Returns how to restore the missing rules; `written` if kube-proxy wrote them. The fix of `by`, the program that flushes them, comes

@@ -12,6 +12,7 @@ use crate::check::{
 };
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
+use kpx_node::evidence::kernel_log::{self, Message};
 use kpx_node::evidence::proxy_log::{self, Claim, Kind, ProxyLog, Trouble};
 use kpx_node::evidence::{Gap, Item, Time};
 use kpx_node::net::{Family, Proto};
@@ -47,6 +48,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Item::ConfigMaps,
         Item::Pods,
         Item::Processes,
+        Item::KernelLog,
     ]],
     caused_by: &[
         Because::Loss("KM01"),
@@ -173,6 +175,7 @@ fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
         // Each failed try is a message.
         Kind::Watch | Kind::Port => is_old(facts, log, trouble) && !is_stuck(facts, log, trouble),
         Kind::Fallback | Kind::UnknownFields | Kind::Node => false,
+        Kind::Range => facts.node.health().is_ok(),
     }
 }
 
@@ -399,6 +402,12 @@ fn finding(facts: &Facts<'_>, log: &ProxyLog, all: &[&Trouble]) -> Finding {
                  address: {error}"
             ),
         ),
+        Kind::Range => (
+            Severity::Error,
+            Subject::Proxy,
+            "kube-proxy has not started: it waits for a range of pods in its Node object (detectLocalMode: NodeCIDR)"
+                .to_owned(),
+        ),
         Kind::Port => {
             let claim = trouble.claim();
             let about = claim.as_ref().and_then(|claim| {
@@ -443,6 +452,11 @@ fn finding(facts: &Facts<'_>, log: &ProxyLog, all: &[&Trouble]) -> Finding {
             ),
         ),
     };
+    let denied = denied(facts, error);
+    let message = match denied {
+        Some((by, _)) => format!("{message}; {by} denies it"),
+        None => message,
+    };
     let times = match trouble.count {
         1 => format!("once, at {}", trouble.first),
         count if trouble.first == trouble.last => format!("{count} times at {}", trouble.first),
@@ -458,6 +472,7 @@ fn finding(facts: &Facts<'_>, log: &ProxyLog, all: &[&Trouble]) -> Finding {
         .evidence(
             all.iter()
                 .map(|trouble| Proof::Log(format!("kube-proxy.log: {}", trouble.line)))
+                .chain(denied.map(|(_, line)| Proof::Log(format!("dmesg: {line}"))))
                 .chain([Proof::Note(times)]),
         )
         .fix(match (own_service(facts, error), rights(facts, all)) {
@@ -500,6 +515,33 @@ fn finding(facts: &Facts<'_>, log: &ProxyLog, all: &[&Trouble]) -> Finding {
     } else {
         finding
     }
+}
+
+/// Tools that kube-proxy runs, and itself, as the kernel's log of refused accesses names them, cut to 15 characters.
+const TOOLS: [&str; 7] = [
+    "iptables",
+    "ip6tables",
+    "xtables",
+    "ipset",
+    "nft",
+    "conntrack",
+    "kube-proxy",
+];
+
+/// Returns what refused kube-proxy the access of `error`, SELinux or AppArmor, and the kernel's message about that.
+fn denied<'n>(facts: &Facts<'n>, error: &str) -> Option<(&'static str, &'n str)> {
+    if !error.to_lowercase().contains("permission denied") {
+        return None;
+    }
+    let log = facts.node.evidence().text(Item::KernelLog).ok()?;
+    let entries = kernel_log::parse(log);
+    entries.iter().rev().find_map(|entry| {
+        let Message::Denied { by, program: comm } = entry.message()? else {
+            return None;
+        };
+        let is_proxys = TOOLS.iter().any(|tool| comm.starts_with(tool));
+        is_proxys.then_some((by, entry.line))
+    })
 }
 
 /// Returns the fix of a kube-proxy that asks for objects at `asked`, if a route that something else than the kernel made keeps the packets

@@ -23,7 +23,17 @@ const UNRESOLVED: &str = "Let the node resolve the name of the API server: the m
 pub(super) const NAME: &str = "Set hostnameOverride (or --hostname-override) to the Node's name, from the pod's spec.nodeName, and restart \
     kube-proxy; if the name is right, look for the Node object.";
 
+/// The [error](proxy_log::NO_SERVERS) in lower case.
+const NO_SERVERS: &str = "the kernel takes no virtual servers";
+
+/// The [error](proxy_log::UNREAD_RULES) in lower case.
+const UNREAD_RULES: &str = "cannot read a rule that another program wrote";
+
 const NO_MEMORY: &str = "Raise the memory limit of kube-proxy's container, or find out what uses up the memory of the node.";
+
+const NO_RANGE: &str = "Let kube-controller-manager allocate a podCIDR for the Node (--allocate-node-cidrs, --cluster-cidr), or, if the \
+    network plugin gives pods their addresses, set detectLocalMode to another mode in kube-proxy's configuration: kube-proxy waits for the \
+    Node's podCIDR, which the Node does not have.";
 
 /// Words of an error in lower case: the kernel lacks a module.
 const NO_MODULE: [&str; 9] = [
@@ -118,12 +128,7 @@ const FIXES: &[(&str, &str)] = &[
         "[nf_conntrack_ipv4]",
         "Upgrade kube-proxy to v1.13 or newer: since kernel 4.19, nf_conntrack contains this module.",
     ),
-    (
-        "podcidr allocation",
-        "kube-proxy waits for the Node's podCIDR, which the Node does not have: let kube-controller-manager allocate one \
-         (--allocate-node-cidrs, --cluster-cidr), or, if the network plugin gives pods their addresses, set detectLocalMode to another \
-         mode in kube-proxy's configuration.",
-    ),
+    ("podcidr allocation", NO_RANGE),
     (
         "required kernel modules",
         "Load the modules that the message names with `modprobe -a`, or install the package with extra kernel modules; then \
@@ -195,6 +200,21 @@ const FIXES: &[(&str, &str)] = &[
         "too many open files",
         "Raise fs.inotify.max_user_instances with `sysctl -w fs.inotify.max_user_instances=512`, also in /etc/sysctl.d, and \
          restart kube-proxy.",
+    ),
+    (
+        NO_SERVERS,
+        "Load ip_vs and the module of the scheduler (`modprobe -a ip_vs ip_vs_rr`), list them in a file of /etc/modules-load.d, then restart \
+         kube-proxy: one that starts before the modules are loaded does not find IPVS later either.",
+    ),
+    (
+        UNREAD_RULES,
+        "Find the rule with `nft -a list ruleset ip`, and let its program write tables of its own, or use iptables: it is in a table of \
+         iptables (filter, nat, mangle), often in FORWARD or INPUT. A kube-proxy image with a newer iptables (1.8.11) may read it.",
+    ),
+    (
+        "xtables.lock: permission denied",
+        "Let kube-proxy's container open /run/xtables.lock: with SELinux or AppArmor, give the file its label again (`restorecon -v \
+         /run/xtables.lock`), install the distribution's policy for containers (container-selinux), or run the container privileged.",
     ),
     (
         proxy_log::LOCKED,
@@ -301,6 +321,9 @@ pub(super) fn fix(kind: Kind, error: &str) -> &'static str {
     }
     if kind == Kind::Node {
         return NAME;
+    }
+    if kind == Kind::Range {
+        return NO_RANGE;
     }
     let error = error.to_lowercase();
     if error.contains("x509: certificate has expired") && error.contains(" is after ") {

@@ -64,7 +64,7 @@ fn health_checks(facts: &Facts<'_>) -> Verdict {
         let labels = &service.metadata.labels;
         service.spec.kind == "LoadBalancer"
             && !labels.contains_key("service.kubernetes.io/service-proxy-name")
-            && !labels.contains_key("service.kubernetes.io/headless")
+            && !service.is_labelled_headless()
     });
     let (local, cluster): (Vec<_>, Vec<_>) = balanced
         .partition(|service| service.spec.external_traffic_policy.as_deref() == Some("Local"));

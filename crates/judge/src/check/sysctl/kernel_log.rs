@@ -35,6 +35,10 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#62334: TCP out of memory",
         "moby/moby#5618: unregister_netdevice",
         "couchbase/sync_gateway#1193: skb rides the rocket",
+        "kubernetes/node-problem-detector: file system made read-only",
+        "coreos/bugs#2515: links that flap",
+        "easzlab/kubeasz#300: soft lockup",
+        "coreos/bugs#1106: page allocation failure",
     ],
     needs: &[
         MODE,
@@ -66,6 +70,8 @@ struct Meaning {
     message: String,
     fix: Option<Fix>,
     services: Vec<ServiceRef>,
+    /// The fewest messages that are no accident.
+    least: usize,
 }
 
 impl Meaning {
@@ -76,6 +82,7 @@ impl Meaning {
             message: message.into(),
             fix: None,
             services: Vec::new(),
+            least: 1,
         }
     }
 
@@ -105,9 +112,11 @@ fn messages(facts: &Facts<'_>) -> Verdict {
             None => found.push((meaning, vec![entry])),
         }
     }
+    found.retain(|(of, lines)| lines.len() >= of.least);
     let findings = found.into_iter().filter_map(|(of, lines)| {
         let newest = *lines.last()?;
-        let severity = if new.contains(&newest) {
+        let recent = lines.iter().filter(|line| new.contains(line)).count();
+        let severity = if recent >= of.least {
             of.severity
         } else {
             Severity::Info
@@ -143,7 +152,9 @@ fn messages(facts: &Facts<'_>) -> Verdict {
 fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
     use Severity::{Error, Info, Warning};
     let found = match entry.message()? {
-        Message::Start | Message::Unmaintained | Message::HeldByNft => return None,
+        Message::Start | Message::Unmaintained | Message::HeldByNft | Message::Denied { .. } => {
+            return None;
+        }
         Message::ConntrackFull => {
             let text =
                 "the kernel dropped packets of new connections: the conntrack table was full";
@@ -237,7 +248,7 @@ fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
         }
         Message::DeviceInUse(device) => {
             let text = "the kernel waits for a network device of a pod that is gone, and makes and removes no networks of pods until then";
-            let services = starting_here(facts);
+            let services = with_pods_here(facts, Pod::is_starting);
             let severity = if services.is_empty() { Warning } else { Error };
             let node = facts.called().unwrap_or_else(|_| "NODE".to_owned());
             Meaning {
@@ -247,6 +258,52 @@ fn meaning(facts: &Facts<'_>, entry: &Entry<'_>) -> Option<Meaning> {
                     format!("kubectl drain {node} --ignore-daemonsets"),
                 )),
                 ..Meaning::new(Subject::link(device), severity, text)
+            }
+        }
+        Message::CarrierLost(device) => {
+            let mut links = facts.node.links().ok()?.all.iter();
+            if !links.any(|link| link.name == device && link.kind != "veth") {
+                return None;
+            }
+            let text = format!(
+                "{device} lost its carrier again and again: packets are lost until it is back"
+            );
+            Meaning {
+                least: 3,
+                ..Meaning::new(Subject::link(device), Warning, text).fix(
+                    "Look at the cable, at the port of the switch and its settings (LACP), and at the driver.",
+                    format!("ethtool {device}; ip -s -s link show {device}"),
+                )
+            }
+        }
+        Message::Held => {
+            let text = "a processor of the node was stuck for many seconds: packets and programs on it waited";
+            Meaning::new(Subject::tool("CPU"), Warning, text).fix(
+                "The lines below the message name what held it: a driver, or a hypervisor that gives the machine too little time (column st of \
+                 vmstat). Update the kernel, or move the machine.",
+                "dmesg -T | grep -A 20 -E 'soft lockup|stall'; vmstat 1 5".to_owned(),
+            )
+        }
+        Message::NoMemoryForPackets => {
+            let key = "vm.min_free_kbytes";
+            let text = "the kernel found no memory for packets that came in, and dropped them";
+            Meaning::new(Subject::sysctl(key), Warning, text).fix(
+                "Raise the memory that the kernel keeps free, also in a file of /etc/sysctl.d, and find what uses the node's memory.",
+                format!("sysctl {key}; free -m"),
+            )
+        }
+        Message::ReadOnly(disk) => {
+            let text = "the kernel made this file system read-only after an error of its disk: containers that write do not start, and programs fail";
+            let services = with_pods_here(facts, Pod::is_stopped);
+            let severity = if services.is_empty() { Warning } else { Error };
+            let node = facts.called().unwrap_or_else(|_| "NODE".to_owned());
+            Meaning {
+                services,
+                fix: Some(Fix::kubectl(
+                    "Drain the node, then check the disk and its file system (fsck), or replace the machine: the messages before it have the error.",
+                    format!("kubectl drain {node} --ignore-daemonsets"),
+                )),
+                ..Meaning::new(Subject::setting(disk), severity, text)
             }
         }
         Message::ListenerFull(port) => {
@@ -310,12 +367,12 @@ fn default_link(facts: &Facts<'_>) -> Option<String> {
     default.device.clone()
 }
 
-/// Returns the Services with pods that are starting on this node.
-fn starting_here(facts: &Facts<'_>) -> Vec<ServiceRef> {
+/// Returns the Services with pods on this node for which `is_it` holds.
+fn with_pods_here(facts: &Facts<'_>, is_it: impl Fn(&Pod) -> bool) -> Vec<ServiceRef> {
     let here = facts.called().ok();
     let pods = facts.node.pods().into_iter().flatten();
     let starting = pods.filter(|pod| here.is_some() && pod.spec.node_name == here);
-    let starting: Vec<&Pod> = starting.filter(|pod| pod.is_starting()).collect();
+    let starting: Vec<&Pod> = starting.filter(|pod| is_it(pod)).collect();
     let services = facts.node.services().into_iter().flatten();
     let of = services.filter(|service| starting.iter().any(|pod| service.selects(pod)));
     of.map(ServiceRef::from).collect()

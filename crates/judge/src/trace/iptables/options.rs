@@ -139,6 +139,8 @@ fn status(list: &str, packet: &Packet) -> Option<bool> {
             "NONE" | "EXPECTED" => false,
             "SEEN_REPLY" | "ASSURED" => packet.established,
             "CONFIRMED" => packet.is_confirmed(),
+            "DNAT" => packet.is_translated().0,
+            "SNAT" => packet.is_translated().1,
             _ => return None,
         })
     };

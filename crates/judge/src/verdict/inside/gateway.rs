@@ -1,6 +1,6 @@
 //! How packets leave the network of a pod: its links, routes and next hop.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use super::network::{Inside, unrouted};
 use crate::trace::region::Asked;
@@ -14,6 +14,9 @@ use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
+
+/// The gateway of all pods of Calico.
+const CALICO_GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 1, 1));
 
 impl Judge<'_> {
     /// Returns the fault of a pod's packets to `to` whose route there gives them a source that does not lead back to the pod.
@@ -267,6 +270,30 @@ impl Judge<'_> {
         if is_known {
             return None;
         }
+        self.unproxied(gateway, link, inside.address)
+    }
+
+    /// Returns the fault of packets of `pod` if the node does not answer for the gateway of Calico's pods, whose network was not read.
+    pub(super) fn silent_for_calico(&self, pod: IpAddr) -> Option<Fault> {
+        let way = self.router.decide(Lookup::to(Asked::new(pod, None)));
+        let Decision::Out {
+            device: Some(device),
+            gateway: None,
+            ..
+        } = way
+        else {
+            return None;
+        };
+        let link = self.link(&device).filter(|link| {
+            link.kind == "veth" && link.master.is_none() && link.name.starts_with("cali")
+        })?;
+        let is_own = self.places.own(CALICO_GATEWAY).is_some();
+        (pod.is_ipv4() && !is_own).then(|| self.unproxied(CALICO_GATEWAY, link, pod))?
+    }
+
+    /// Returns that the node does not answer `pod` at `link` for its gateway, which no machine has: that needs proxy ARP at the
+    /// link, and a route to the gateway by another one.
+    fn unproxied(&self, gateway: IpAddr, link: &Link, pod: IpAddr) -> Option<Fault> {
         let sysctl = self.node.sysctl().ok()?;
         let keys = [
             sysctl_of("all", "proxy_arp"),
@@ -279,7 +306,7 @@ impl Judge<'_> {
             _ => return None,
         };
         let lookup = Lookup {
-            source: Some(Asked::new(inside.address, None)),
+            source: Some(Asked::new(pod, None)),
             input: Some(&link.name),
             ..Lookup::to(Asked::new(gateway, None))
         };

@@ -188,6 +188,8 @@ pub enum SilentMachine {
     Node(String),
     /// That of an API server, on none of the Nodes, although others are on Nodes.
     ApiServer,
+    /// A pod of this node, whose packets leave by the node's own card.
+    PodHere(String),
     /// None that is known: no Node has the address, which only an `EndpointSlice` lists that the `EndpointSlice` controller does not
     /// write.
     Listed {
@@ -214,6 +216,8 @@ pub enum SameNetworkAs {
         /// Its address.
         by: IpAddr,
     },
+    /// An endpoint outside of the cluster.
+    Endpoint(IpAddr),
     /// A client outside the node.
     Client {
         /// Its address.

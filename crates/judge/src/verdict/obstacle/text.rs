@@ -126,10 +126,15 @@ impl fmt::Display for Obstacle {
                 pod,
                 node,
                 link,
+                bridge,
                 now,
             } => {
-                write!(f, "{address} is the address of pod {pod} on node {node}, but in the range of this node's pods, so packets for it leave by \
-                           {link}")?;
+                write!(f, "{address} is the address of pod {pod} on node {node}, but in ")?;
+                match bridge {
+                    Some(range) => write!(f, "{range}, a network of its own on each node,")?,
+                    None => f.write_str("the range of this node's pods,")?,
+                }
+                write!(f, " so packets for it leave by {link}")?;
                 match now {
                     Some(now) => write!(f, ", and pod {now} gets them"),
                     None => f.write_str(", where no pod has it"),
@@ -165,6 +170,15 @@ impl fmt::Display for Obstacle {
                 f,
                 "{link}, a bridge inside the node, has {address}, and replies to {client} stay there, as the route to that network leads \
                  by it"
+            ),
+            Self::SameNetwork {
+                link,
+                address,
+                others: SameNetworkAs::Endpoint(endpoint),
+            } => write!(
+                f,
+                "{link}, a bridge inside the node, has {address}, so packets for the endpoint {endpoint} stay there, where nothing has the \
+                 address"
             ),
             Self::SameNetwork {
                 link,
@@ -792,6 +806,16 @@ impl fmt::Display for Obstacle {
             Self::Unanswered {
                 address,
                 link,
+                silent: Some(SilentMachine::PodHere(pod)),
+                ..
+            } => write!(
+                f,
+                "{address} is pod {pod} of this node, but packets for it leave by {link}, the node's own card, where nothing answers: a pod \
+                 with a macvlan or ipvlan link on that card is reached from other machines alone"
+            ),
+            Self::Unanswered {
+                address,
+                link,
                 inside,
                 silent,
                 ..
@@ -811,7 +835,9 @@ impl fmt::Display for Obstacle {
                         f,
                         "no Node has {address}, which EndpointSlice {slice} lists; it"
                     ),
-                    Some(SilentMachine::Node(_)) | None => write!(f, "{address}"),
+                    Some(SilentMachine::Node(_) | SilentMachine::PodHere(_)) | None => {
+                        write!(f, "{address}")
+                    }
                 }?;
                 write!(
                     f,

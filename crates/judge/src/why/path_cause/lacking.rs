@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::check::{Fix, Writer, early_demux_fix};
+use crate::check::{Fix, Writer, early_demux_fix, taken_fix};
 use crate::verdict::{self, Cell, Fate, Fault, Target};
 use crate::why::blame::Blame;
 use crate::why::endpoints::{
@@ -84,7 +84,7 @@ impl Look<'_> {
         };
         let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
         let pod = pods.iter().find(is_it);
-        let probes = |pod: &Pod, address, port| self.unprobed(pod, address, port);
+        let probes = |pod: &Pod, at| self.stopped(pod, at);
         let nodes = self.node.nodes().map_or(&[][..], Vec::as_slice);
         pod.and_then(|pod| Waits::of(pod, pods, nodes, &probes))
             .unwrap_or(Waits {
@@ -95,6 +95,17 @@ impl Look<'_> {
                 stale: false,
                 fix: None,
             })
+    }
+
+    /// Returns why nothing answers the readiness probe of `pod` at this address and port; without them, why its container does not stay up.
+    fn stopped(&self, pod: &Pod, probe: Option<(IpAddr, u16)>) -> Option<Unprobed> {
+        match probe {
+            Some((address, port)) => self.unprobed(pod, address, port),
+            None => {
+                let reason = self.node.port_taken(pod)?;
+                Some(Unprobed::Stopped(reason, Some(taken_fix())))
+            }
+        }
     }
 
     /// Returns why nothing answers the readiness probe of `pod` at `address` and `port`.
@@ -222,7 +233,7 @@ impl Look<'_> {
             pods,
             all_read,
             nodes: self.node.nodes().map_or(&[][..], Vec::as_slice),
-            probes: &|pod, address, port| self.unprobed(pod, address, port),
+            probes: &|pod, at| self.stopped(pod, at),
         };
         let (lack, since) = lack(service, &port.name.port, target, family, objects);
         let in_part = self.node.evidence().part(Item::Services).is_some();

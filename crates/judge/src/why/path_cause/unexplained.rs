@@ -80,6 +80,9 @@ impl Look<'_> {
     pub(super) fn unexplained(&self, service: &Service, port: &Port, cell: &Cell) -> Cause {
         let is_unserved = |fault: &Fault| matches!(fault, Fault::Untranslated { again: false, .. });
         let faults = cell.verdict.faults();
+        if service.is_labelled_headless() {
+            return Cause::HeadlessLabel;
+        }
         // If the rules cannot be compared, a rule that leads to no endpoint dates from before kube-proxy stopped
         // writing.
         let is_outdated = |fault: &Fault| {
