@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::check::cni::taken_by_dns;
 use crate::check::core::{
-    Collector, MODE, address_proof, is_served, name_of, proto_of, service_proof, setting,
+    Collector, MODE, SOCKETS, address_proof, is_served, name_of, proto_of, service_proof, setting,
     sysctl_proof, unlabelled,
 };
 use crate::check::{
@@ -51,16 +51,19 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#125619: a ready pod that its slice calls not ready",
             "aws/amazon-vpc-cni-k8s#1269: probes of pods with security groups",
         ],
-        needs: &[&[
-            Item::Services,
-            Item::EndpointSlices,
-            Item::Pods,
-            Item::Nodes,
-            Item::Addresses,
-            Item::Sysctl,
-            Item::Rules,
-            Item::Routes,
-        ]],
+        needs: &[
+            &[
+                Item::Services,
+                Item::EndpointSlices,
+                Item::Pods,
+                Item::Nodes,
+                Item::Addresses,
+                Item::Sysctl,
+                Item::Rules,
+                Item::Routes,
+            ],
+            SOCKETS,
+        ],
         caused_by: &[],
         run: no_endpoints,
     },

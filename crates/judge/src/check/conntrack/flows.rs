@@ -117,7 +117,11 @@ pub(super) const CHECKS: &[Check] = &[
             ])],
         ),
         incidents: &["kubernetes/kubernetes#122740"],
-        needs: &[MODE, FLOWS, &[Item::Pods, Item::ServiceCidrs]],
+        needs: &[
+            MODE,
+            FLOWS,
+            &[Item::Pods, Item::ServiceCidrs, Item::Nft, Item::NftText],
+        ],
         caused_by: &[],
         run: untranslated_udp,
     },
