@@ -840,7 +840,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             stranger: Some(of), ..
         } => selector_fix(of),
         Obstacle::Deaf { bound: Some(_), .. } => Fix::said(
-            "Let the program in the pod listen on all links (0.0.0.0 or [::] without a link, SO_BINDTODEVICE).",
+            "Let the program listen on all links (0.0.0.0 or [::] without a link, SO_BINDTODEVICE).",
         ),
         Obstacle::Deaf {
             instead: Some(proto),

@@ -646,8 +646,7 @@ impl fmt::Display for Obstacle {
                 ..
             } => write!(
                 f,
-                "the socket in the pod at port {} is bound to link {link}, and takes nothing that comes in by another one",
-                at.port()
+                "the socket at {at} is bound to link {link}, and takes nothing that comes in by another one"
             ),
             Self::Deaf {
                 at,
