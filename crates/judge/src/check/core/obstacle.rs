@@ -124,6 +124,14 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         }
         Obstacle::FullNeighbours { key, most, .. } => neighbours_fix(key, *most),
         Obstacle::NoLocalPort {
+            to: None,
+            pod: Some((_, pid)),
+            ..
+        } => Fix::on_node(
+            "Reserve fewer ports, also in the pod's securityContext (sysctls): clients in it get none of these.",
+            format!("nsenter --net=/proc/{pid}/ns/net sysctl -w {RESERVED_PORTS}="),
+        ),
+        Obstacle::NoLocalPort {
             pod: Some((_, pid)),
             ..
         } => Fix::on_node(
