@@ -1077,8 +1077,10 @@ pub(crate) const FAULTS: &[Row] = &[
     },
     Row {
         name: "no-default-host",
-        breaks: &[Node("ip route del default")],
-        back: &[Node("ip route add default via {cp1}")],
+        breaks: &[Node(
+            "ip route show default | head -n 1 >/run/route; ip route del default",
+        )],
+        back: &[Node("ip route add $(cat /run/route)")],
         asked: &["demo/web:http", "--source", "host"],
         sent: Some(Sent(Host("w1"), "{web}:80", All)),
         says: &["no route"],
