@@ -307,8 +307,9 @@ pub(crate) const FAULTS: &[Row] = &[
         ..ROW
     },
     Row {
-        // Nothing shows when the chains of the legacy back end were registered.
+        // Nothing shows when the chains of the legacy back end were registered. They stay registered: a table of mode nftables is newer.
         name: "legacy-dnat",
+        mode: Some("iptables"),
         breaks: &[Node(
             "iptables-legacy -t nat -A PREROUTING -d {web} -p tcp --dport 80 -j DNAT --to-destination 10.244.2.250:80",
         )],
