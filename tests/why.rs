@@ -87,7 +87,7 @@ async fn missing_endpoints_have_a_reason_where_the_networks_of_pods_are_read() {
     assert_eq!(cause["lack"], "no-pods", "{cause}");
     assert_eq!(
         cause["fix"]["command"],
-        "kubectl -n shop get pods -l app=empty"
+        "kubectl -n shop describe replicasets,statefulsets,daemonsets -l app=empty"
     );
 }
 

@@ -50,11 +50,40 @@ fn reject_web(dir: &tempfile::TempDir) {
     });
 }
 
+/// Lets this readiness probe of the pods of Service web fail.
+fn unready_web(dir: &tempfile::TempDir, probe: &Value) {
+    reject_web(dir);
+    web_slice(dir, |slice| {
+        for endpoint in slice["endpoints"].as_array_mut().unwrap() {
+            endpoint["conditions"] =
+                json!({"ready": false, "serving": false, "terminating": false});
+        }
+    });
+    web_pods(dir, |pod| {
+        pod["spec"]["containers"][0]["readinessProbe"] = probe.clone();
+        pod["status"]["containerStatuses"][0]["ready"] = false.into();
+        for condition in pod["status"]["conditions"].as_array_mut().unwrap() {
+            if condition["type"] == "Ready" {
+                condition["status"] = "False".into();
+            }
+        }
+    });
+}
+
 /// Puts rules before the first one of FORWARD.
 fn before_forward(dir: &tempfile::TempDir, rules: &str) {
     write(dir, RULES, |text| {
         text.replacen("[0:0] -A FORWARD ", &format!("{rules}[0:0] -A FORWARD "), 1)
     });
+}
+
+/// The events of the pod do not tell of a rule that stops the probe.
+#[tokio::test]
+async fn the_doctor_asks_why_of_a_service_whose_probes_fail() {
+    let dir = copy(HEALTHY);
+    unready_web(&dir, &json!({"tcpSocket": {"port": 8080}}));
+    let ran = kpx(&["--from", dir.path().to_str().unwrap(), "doctor"]).await;
+    assert!(ran.out.contains("why demo/web --all-nodes"), "{}", ran.out);
 }
 
 #[tokio::test]
@@ -87,44 +116,13 @@ async fn a_service_without_endpoints_says_why_its_pods_take_no_connections() {
     }
     // Not ready: a probe asks a port at which nothing listens.
     let dir = copy(HEALTHY);
-    reject_web(&dir);
-    web_slice(&dir, |slice| {
-        for endpoint in slice["endpoints"].as_array_mut().unwrap() {
-            endpoint["conditions"] =
-                json!({"ready": false, "serving": false, "terminating": false});
-        }
-    });
-    web_pods(&dir, |pod| {
-        pod["spec"]["containers"][0]["readinessProbe"] =
-            json!({"httpGet": {"port": 9200, "path": "/"}});
-        pod["status"]["containerStatuses"][0]["ready"] = false.into();
-        for condition in pod["status"]["conditions"].as_array_mut().unwrap() {
-            if condition["type"] == "Ready" {
-                condition["status"] = "False".into();
-            }
-        }
-    });
+    unready_web(&dir, &json!({"httpGet": {"port": 9200, "path": "/"}}));
     let words = ["asks port 9200 for /, and nothing in the pod listens there (as in 1 more)"];
     says(&dir, "demo/web:http", "refused", &words).await;
     // A rule drops the probes of the kubelet, all or some.
     for odds in ["", "-m statistic --mode random --probability 0.5 "] {
         let dir = copy(HEALTHY);
-        reject_web(&dir);
-        web_slice(&dir, |slice| {
-            for endpoint in slice["endpoints"].as_array_mut().unwrap() {
-                endpoint["conditions"] =
-                    json!({"ready": false, "serving": false, "terminating": false});
-            }
-        });
-        web_pods(&dir, |pod| {
-            pod["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 8080}});
-            pod["status"]["containerStatuses"][0]["ready"] = false.into();
-            for condition in pod["status"]["conditions"].as_array_mut().unwrap() {
-                if condition["type"] == "Ready" {
-                    condition["status"] = "False".into();
-                }
-            }
-        });
+        unready_web(&dir, &json!({"tcpSocket": {"port": 8080}}));
         write(&dir, RULES, |text| {
             let rule = format!("[0:0] -A OUTPUT -p tcp -m tcp --dport 8080 {odds}-j DROP\n");
             let start = text.find("*filter").unwrap();

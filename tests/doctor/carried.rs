@@ -291,6 +291,31 @@ async fn settings_of_a_pod_decide_about_what_it_sends() {
     assert_eq!(failing(&dir, "demo/edge:http").await, []);
 }
 
+/// Whatever it connects to, and whether it has connected before.
+#[tokio::test]
+async fn a_pod_whose_ports_are_all_reserved_connects_to_nothing() {
+    for (reserved, fate) in [("32768-60999", "refused"), ("32768-60998", "works")] {
+        let dir = copy(HEALTHY);
+        in_pod(&dir, CLIENT, |text| {
+            format!(
+                "{}\n--- node/sysctl.txt\nnet.ipv4.ip_local_port_range = 32768\t60999\n\
+                 net.ipv4.ip_local_reserved_ports = {reserved}\n",
+                text.trim_end()
+            )
+        });
+        let failing = failing(&dir, "demo/edge:http").await;
+        let expected: &[_] = match fate {
+            "refused" => &[("single".to_owned(), fate.to_owned())],
+            _ => &[],
+        };
+        assert_eq!(failing, expected, "{reserved}");
+        if fate == "refused" {
+            let words = ["is reserved", "sysctl -w net.ipv4.ip_local_reserved_ports="];
+            says(&dir, "demo/edge:http", "partly", &words).await;
+        }
+    }
+}
+
 /// The first packet is not in the set yet.
 #[tokio::test]
 async fn what_the_first_packet_adds_to_a_set_later_packets_find_there() {

@@ -449,6 +449,19 @@ async fn an_address_of_two_pods_here_is_in_doubt() {
     write(&dir, PODS, |text| text.replace("10.244.1.5", "10.244.1.4"));
     let words = ["more than one pod of this node has 10.244.1.4"];
     says(&dir, "demo/edge:http", "unknown", &words).await;
+    // The other pod is known by its own address.
+    let dir = copy(HEALTHY);
+    write(&dir, PODS, |text| {
+        let own = r#"{"family":"inet","local":"10.244.1.5""#;
+        let other =
+            own.replace("1.5", "1.4") + r#","prefixlen":32,"label":"eth0","scope":"global"},"#;
+        text.replacen(own, &(other + own), 1)
+    });
+    let words = [
+        "pods demo/edge-z8g9h and demo/web-5b4d88dc86-jxqhh both have the address 10.244.1.4",
+        "delete pod web-5b4d88dc86-jxqhh",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
 }
 
 #[tokio::test]

@@ -63,6 +63,26 @@ async fn a_program_of_the_host_network_that_listens_on_loopback_alone_is_named()
 }
 
 #[tokio::test]
+async fn a_socket_of_the_host_network_takes_what_comes_in_by_its_link() {
+    for (device, open, closed) in [("lo", "host", "pod"), ("cni0", "pod", "host")] {
+        let dir = copy(HEALTHY);
+        write(&dir, "node/ss.txt", |text| {
+            text.replace("*:10256", &format!("*%{device}:10256"))
+        });
+        let answer = answer(dir.path().to_str().unwrap(), "demo/ingress").await;
+        let sentence = answer["sentence"].to_string();
+        let words = format!("the socket at 10.210.0.16:10256 is bound to link {device}");
+        assert!(sentence.contains(&words), "{sentence}");
+        let paths = answer["paths"].as_array().unwrap();
+        let works = |client: &str| {
+            let mut of_client = paths.iter().filter(|path| path["client"] == client);
+            of_client.all(|path| path["fate"] == "works")
+        };
+        assert!(works(open) && !works(closed), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn queries_to_a_node_local_dns_that_does_not_run_are_refused() {
     let dir = copy(HEALTHY);
     write(&dir, "node/ss.txt", |text| {

@@ -362,8 +362,7 @@ pub(crate) const CORNERS: &[Row] = &[
         back: &[Node("nft delete table ip guard")],
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", Part)),
-        says: &["guard", "set ip guard blocked"],
-        mend: Back,
+        says: &["delete element ip guard blocked"],
         ..ROW
     },
     // The pod's own way.

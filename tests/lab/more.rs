@@ -229,7 +229,7 @@ pub(crate) const MORE: &[Row] = &[
         name: "multipath-dead",
         breaks: &[Node(
             "ip route show match {far} | grep -v default | head -n 1 >/run/route; \
-             ip route replace $(cut -d' ' -f1 /run/route) nexthop via {w2} nexthop via 10.210.0.222",
+             ip route replace $(cut -d' ' -f1 /run/route) nexthop via {w2} weight 1 nexthop via 10.210.0.222 weight 255",
         )],
         back: &[Node("ip route replace $(cat /run/route)")],
         asked: &["demo/edge:http"],

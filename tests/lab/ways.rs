@@ -157,7 +157,8 @@ pub(crate) const WAYS: &[Row] = &[
         name: "list-in-pod",
         breaks: &[Node(concat!(
             in_pod!(),
-            "in_pod {near} iptables -A INPUT -p tcp --dport 22 -j ACCEPT && in_pod {near} iptables -P INPUT DROP"
+            "in_pod {near} iptables -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT && \
+             in_pod {near} iptables -A INPUT -p tcp --dport 22 -j ACCEPT && in_pod {near} iptables -P INPUT DROP"
         ))],
         back: &[Node(concat!(
             in_pod!(),

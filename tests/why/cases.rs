@@ -601,9 +601,10 @@ pub(super) async fn why_in(dir: &Path, args: &[&str]) -> Ran {
     if !args.contains(&"-o") {
         for line in ran.out.lines() {
             // A command is never wrapped.
-            let fits = line.chars().count() <= 80
-                || line.starts_with("fix: ")
-                || line.starts_with("look: ");
+            let is_command = ["fix: ", "look: ", "option: ", "next: "]
+                .iter()
+                .any(|name| line.starts_with(name));
+            let fits = line.chars().count() <= 80 || is_command;
             assert!(fits, "{args:?}: {line}");
         }
     }

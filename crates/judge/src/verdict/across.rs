@@ -560,7 +560,9 @@ impl Judge<'_> {
         }
         let address = SocketAddr::from(outcome.destination);
         let sockets = self.node.sockets().ok()?;
-        let socket = sockets.taking(proto, address.ip(), address.port()).next();
+        let mut taking = sockets.taking(proto, address.ip(), address.port());
+        let mut open = taking.clone();
+        let socket = open.find(|socket| self.is_open(socket, question, outcome));
         if self.places.is_pod(address.ip())
             && let Some(link) = self.places.own(address.ip())
             && self.places.is_of_node_object(address.ip()) == Ok(false)
@@ -576,7 +578,8 @@ impl Judge<'_> {
         if socket.is_some() {
             return hung(sockets, proto, address, address);
         }
-        if !sockets.gaps.is_empty() {
+        let bound = taking.find_map(|socket| socket.device.clone());
+        if !sockets.gaps.is_empty() && bound.is_none() {
             return None;
         }
         let on_port =
@@ -585,9 +588,9 @@ impl Judge<'_> {
         let listens: Vec<SocketAddr> = elsewhere.map(|elsewhere| elsewhere.local).collect();
         let mut endpoints = question.port.iter().flat_map(|port| &port.endpoints);
         let has_pod = endpoints.any(|endpoint| endpoint.addr == address && endpoint.pod.is_some());
-        Some(if has_pod && !listens.is_empty() {
+        Some(if bound.is_some() || has_pod && !listens.is_empty() {
             let deaf = Obstacle::Deaf {
-                bound: None,
+                bound,
                 instead: None,
                 at: address,
                 end: address,
@@ -604,6 +607,24 @@ impl Judge<'_> {
                 link: link.map(str::to_owned),
             }
         })
+    }
+
+    /// Returns whether `socket` takes the packet, which ends at this node: one that is bound to a link takes what comes in by it.
+    pub(super) fn is_open(
+        &self,
+        socket: &Socket,
+        question: Question<'_>,
+        outcome: &Outcome,
+    ) -> bool {
+        let Some(device) = &socket.device else {
+            return true;
+        };
+        let input = match question.flow.entry {
+            Entry::Host => Some(Rc::from("lo")),
+            _ => self.came_in_by(question, outcome),
+        };
+        let vrf_of = |link: &str| Some(self.node.links().ok()?.vrf_of(link)?.name.clone());
+        input.is_none_or(|link| *link == **device || vrf_of(&link).as_ref() == Some(device))
     }
 
     /// Returns why the reply of an endpoint of this node does not leave for the node that sent the packet.

@@ -550,7 +550,8 @@ impl Judge<'_> {
             Ok(sockets) => sockets,
             Err(gap) => return unknown(gap),
         };
-        let Some(socket) = sockets.taking(proto, at.ip(), at.port()).next() else {
+        let mut taking = sockets.taking(proto, at.ip(), at.port());
+        let Some(socket) = taking.find(|socket| self.is_open(socket, question, outcome)) else {
             return match sockets.gaps.first() {
                 Some(gap) => unknown(gap.clone()),
                 None if self.is_endpoint_of_old(question, at) => None,

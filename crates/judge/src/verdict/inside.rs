@@ -12,6 +12,7 @@ use foldhash::HashMap;
 
 use super::judge::{Judge, Question};
 use super::local_ports::{DEFAULT_RANGE, LocalPorts};
+use super::place::Holder;
 use super::ports::REPLY_PORT;
 use super::replies::{common_tos, reply};
 use super::{Fault, Missing, Obstacle};
@@ -292,15 +293,32 @@ impl Judge<'_> {
         Ok(self.networks()?.get(&address).copied().flatten())
     }
 
-    /// Returns the doubt about packets to an address that two pods of this node have.
+    /// Returns the fault of packets to an address that two pods of this node have, or the doubt about them.
     pub(super) fn in_two_pods(&self, outcome: &Outcome) -> Option<Fault> {
         let (address, _) = outcome.destination;
         if self.networks().ok()?.get(&address)?.is_some() {
             return None;
         }
         let all = self.node.pod_networks().into_iter().flatten();
-        let ours = all.filter(|network| network.addresses.contains(&address));
-        let processes: Vec<String> = ours.map(|network| network.pid.to_string()).collect();
+        let ours: Vec<_> = all
+            .filter(|network| network.addresses.contains(&address))
+            .collect();
+        let pod = |at: &IpAddr| match self.places.holder(*at) {
+            Some(Holder::Pod(name)) => Some(name),
+            _ => None,
+        };
+        // The other pod has its own address beside it.
+        let beside = ours.iter().flat_map(|network| &network.addresses);
+        let other = beside
+            .filter_map(pod)
+            .find(|name| Some(*name) != pod(&address));
+        if let Some((own, other)) = pod(&address).zip(other) {
+            return Some(Fault::Obstacle(Box::new(Obstacle::TwoPods {
+                address,
+                pods: [own.clone(), other.clone()],
+            })));
+        }
+        let processes: Vec<String> = ours.iter().map(|network| network.pid.to_string()).collect();
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "more than one pod of this node has {address} (the networks of processes {}): which of them answers is not known",
             listed(&processes)

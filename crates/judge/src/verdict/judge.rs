@@ -199,7 +199,8 @@ impl<'n> Judge<'n> {
 
     /// Returns the fate of the connection, whose first packet has these `outcomes`.
     pub fn judge(&self, question: Question<'_>, outcomes: &[Outcome]) -> Verdict {
-        let kept = self.inside_client(question);
+        let kept = self.portless(question);
+        let kept = kept.or_else(|| self.inside_client(question));
         let judged = outcomes.iter().map(|outcome| {
             let here = kept.clone().or_else(|| self.fault(question, outcome));
             let way = match &self.beyond {

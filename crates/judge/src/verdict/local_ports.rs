@@ -78,6 +78,16 @@ impl LocalPorts {
         let all = self.first..=self.last;
         all.filter(|port| self.contains(*port)).count()
     }
+
+    /// Returns whether clients get none.
+    fn is_empty(&self) -> bool {
+        !(self.first..=self.last).any(|port| self.contains(port))
+    }
+
+    /// Returns how many ports in the range are reserved.
+    fn reserved(&self) -> usize {
+        usize::from(self.last - self.first) + 1 - self.count()
+    }
 }
 
 /// Returns whether the client's socket of `entry` still has its port: it waits for 60 s where the entry waits for 120 s.
@@ -165,12 +175,44 @@ impl Judge<'_> {
             ))));
         }
         Some(Fault::Obstacle(Box::new(Obstacle::NoLocalPort {
-            to,
+            to: Some(to),
             first: ports.first,
             last: ports.last,
-            reserved: usize::from(ports.last - ports.first) + 1 - ports.count(),
+            reserved: ports.reserved(),
             pod: pod.map(|network| (*client, network.pid)),
         })))
+    }
+
+    /// Returns the fault of a client on the node, or in a pod, all of whose ports are reserved: it connects to nothing.
+    pub(super) fn portless(&self, question: Question<'_>) -> Option<Fault> {
+        let flow = question.flow;
+        if !matches!(flow.proto, Proto::Tcp | Proto::Udp) || flow.established {
+            return None;
+        }
+        let (ports, pod) = match flow.entry {
+            Entry::Host => (LocalPorts::read(self.node).ok()?, None),
+            Entry::Pod => {
+                let client = flow.source?;
+                let network = self.network_of(client).ok().flatten()?;
+                (self.ports_of_client(client)?, Some((client, network.pid)))
+            }
+            Entry::Outside => return None,
+        };
+        ports.is_empty().then(|| {
+            Fault::Obstacle(Box::new(Obstacle::NoLocalPort {
+                to: None,
+                first: ports.first,
+                last: ports.last,
+                reserved: ports.reserved(),
+                pod,
+            }))
+        })
+    }
+
+    /// Returns whether all ports of the pod with `address` are reserved.
+    pub(super) fn has_no_ports(&self, address: IpAddr) -> bool {
+        let ports = self.ports_of_client(address);
+        ports.is_some_and(|ports| ports.is_empty())
     }
 
     /// Returns whether the pod with `address` has used up its ports to some address.
@@ -193,7 +235,7 @@ impl Judge<'_> {
             }
             let all = taken.into_iter().filter_map(|(client, taken)| {
                 let ports = self.ports_of_client(client)?;
-                let count = ports.count();
+                let count = Some(ports.count()).filter(|count| *count > 0)?;
                 let full = taken.into_iter().filter_map(|(to, of)| {
                     let own = || of.iter().filter(|(port, _)| ports.contains(**port));
                     let is_open = own().filter(|(_, open)| **open).count() >= count;

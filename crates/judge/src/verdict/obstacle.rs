@@ -646,10 +646,10 @@ pub enum Obstacle {
         /// Whether such entries end with the weight of their server.
         ends: bool,
     },
-    /// Every port that the kernel gives to clients on the node, or in a pod, has a connection to the address.
+    /// Every port that the kernel gives to clients on the node, or in a pod, has a connection to the address, or is reserved.
     NoLocalPort {
-        /// The address.
-        to: SocketAddr,
+        /// The address; `None` if all ports are reserved.
+        to: Option<SocketAddr>,
         /// The first port.
         first: u16,
         /// The last port.

@@ -114,6 +114,7 @@ impl Judge<'_> {
                     || self.has_restricted_port(addr)
                     || self.has_service_address(addr)
                     || self.has_used_up(addr)
+                    || self.has_no_ports(addr)
                     || self.is_unanswered(addr)
                     || self.has_own_settings(addr)
                     || self

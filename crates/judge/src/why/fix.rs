@@ -446,8 +446,11 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             return Fix::said(text);
         }
         Lack::NoPods { selector, .. } => (
-            "Start the pods, or correct the selector.",
-            pods(&format!("get pods -l {selector}")),
+            "Correct the selector, or start the pods: the description of their workload says how many it wants, and why it creates none \
+             (a quota, an admission webhook).",
+            pods(&format!(
+                "describe replicasets,statefulsets,daemonsets -l {selector}"
+            )),
         ),
         Lack::HostNames { slices, .. } => (
             "Make the Service one of type ExternalName with the host name, or replace the slice by one of addressType IPv4 or IPv6 with \

@@ -104,6 +104,11 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Link {
             inside: Some((pod, _)),
             ..
+        }
+        | Obstacle::NoLocalPort {
+            to: None,
+            pod: Some((pod, _)),
+            ..
         } => vec![Repair::OpenPod(*pod)],
         Obstacle::Link { link, state, .. } => {
             let bridge = match state {
@@ -118,7 +123,9 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         )],
         Obstacle::FullNeighbours { key, .. } => vec![Repair::Set((*key).to_owned(), "1000000")],
         Obstacle::NoLocalPort {
-            to, pod: Some(_), ..
+            to: Some(to),
+            pod: Some(_),
+            ..
         } => vec![Repair::EndTracked(*to, Proto::Tcp)],
         Obstacle::NoSourcePort { to, .. } => [Proto::Tcp, Proto::Udp]
             .into_iter()

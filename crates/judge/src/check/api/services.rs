@@ -390,6 +390,9 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
     };
     let unheard = selected.iter().find_map(|pod| loses(&pod));
     let taken = selected.iter().find_map(|pod| facts.node.port_taken(pod));
+    // A rule of the pod's node may stop the probe.
+    let first = selected.iter().find_map(|pod| pod.unready());
+    let is_probed = matches!(first, Some(Unready::Probe { port: Some(_), .. }));
     let reasons = selected.into_iter().filter_map(|pod| {
         let meta = &pod.metadata;
         let why = pod.unready()?;
@@ -409,9 +412,17 @@ fn unready(facts: &Facts<'_>, service: &Service, seen: &str, pods: Option<&Vec<P
         }
         None => base.to_owned(),
     };
-    let look = reasons
-        .first()
-        .map(|(meta, _)| Fix::describe_pod(&meta.namespace, &meta.name));
+    let look = reasons.first().map(|(meta, _)| {
+        if is_probed {
+            let service = ServiceRef::from(service).to_string();
+            Fix::kpx(
+                "The answer names the rule that stops the probe, or the pod whose events say why it fails.",
+                ["why".to_owned(), service, "--all-nodes".to_owned()],
+            )
+        } else {
+            Fix::describe_pod(&meta.namespace, &meta.name)
+        }
+    });
     let finding = Finding::new(Severity::Warning, service, message)
         .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
         .evidence(reasons.into_iter().map(|(_, why)| Proof::Note(why)));

@@ -124,6 +124,14 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         }
         Obstacle::FullNeighbours { key, most, .. } => neighbours_fix(key, *most),
         Obstacle::NoLocalPort {
+            to: None,
+            pod: Some((_, pid)),
+            ..
+        } => Fix::on_node(
+            "Reserve fewer ports, also in the pod's securityContext (sysctls): clients in it get none of these.",
+            format!("nsenter --net=/proc/{pid}/ns/net sysctl -w {RESERVED_PORTS}="),
+        ),
+        Obstacle::NoLocalPort {
             pod: Some((_, pid)),
             ..
         } => Fix::on_node(
@@ -862,7 +870,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             stranger: Some(of), ..
         } => selector_fix(of),
         Obstacle::Deaf { bound: Some(_), .. } => Fix::said(
-            "Let the program in the pod listen on all links (0.0.0.0 or [::] without a link, SO_BINDTODEVICE).",
+            "Let the program listen on all links (0.0.0.0 or [::] without a link, SO_BINDTODEVICE).",
         ),
         Obstacle::Deaf {
             instead: Some(proto),

@@ -315,29 +315,27 @@ impl fmt::Display for Obstacle {
                 to,
                 first,
                 last,
-                pod: Some((pod, _)),
-                ..
-            } => write!(
-                f,
-                "pod {pod} has no port left to connect from: every port that it may use ({PORT_RANGE}, {first}-{last}) has a connection \
-                 to {to}"
-            ),
-            Self::NoLocalPort {
-                to,
-                first,
-                last,
                 reserved,
-                ..
+                pod,
             } => {
-                write!(
-                    f,
-                    "clients on the node have no port left to connect from: every port that the kernel gives them ({PORT_RANGE}, \
-                     {first}-{last}"
-                )?;
-                if *reserved > 0 {
-                    write!(f, ", without {reserved} of {RESERVED_PORTS}")?;
+                match pod {
+                    Some((pod, _)) => write!(
+                        f,
+                        "pod {pod} has no port left to connect from: every port that it may use"
+                    ),
+                    None => f.write_str(
+                        "clients on the node have no port left to connect from: every port that the kernel gives them",
+                    ),
+                }?;
+                write!(f, " ({PORT_RANGE}, {first}-{last}")?;
+                match to {
+                    None => write!(f, ") is reserved ({RESERVED_PORTS})"),
+                    Some(to) if *reserved > 0 => write!(
+                        f,
+                        ", without {reserved} of {RESERVED_PORTS}) has a connection to {to}"
+                    ),
+                    Some(to) => write!(f, ") has a connection to {to}"),
                 }
-                write!(f, ") has a connection to {to}")
             }
             Self::NoSourcePort { source, to, used } => write!(
                 f,
@@ -660,8 +658,7 @@ impl fmt::Display for Obstacle {
                 ..
             } => write!(
                 f,
-                "the socket in the pod at port {} is bound to link {link}, and takes nothing that comes in by another one",
-                at.port()
+                "the socket at {at} is bound to link {link}, and takes nothing that comes in by another one"
             ),
             Self::Deaf {
                 at,
