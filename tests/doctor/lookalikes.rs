@@ -492,9 +492,8 @@ async fn the_kernels_log_tells_of_links_that_flap_and_processors_that_hang() {
         let dir = copy(HEALTHY);
         add(&dir, LINKS, link("eno1", "dummy"));
         write(&dir, "node/dmesg.txt", |text| {
-            let lines: String = (0..times)
-                .map(|at| format!("[ 140{at}.000001] {line}\n"))
-                .collect();
+            let lines = (0..times).map(|at| format!("[ 140{at}.000001] {line}\n"));
+            let lines = lines.collect::<Vec<_>>().concat();
             format!("{text}{lines}[ 1500.000001] random: crng reseeded\n")
         });
         dir

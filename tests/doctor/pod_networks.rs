@@ -74,11 +74,11 @@ async fn a_socket_of_the_host_network_takes_what_comes_in_by_its_link() {
         let words = format!("the socket at 10.210.0.16:10256 is bound to link {device}");
         assert!(sentence.contains(&words), "{sentence}");
         let paths = answer["paths"].as_array().unwrap();
-        let works = |client: &str| {
+        let is_open = |client: &str| {
             let mut of_client = paths.iter().filter(|path| path["client"] == client);
             of_client.all(|path| path["fate"] == "works")
         };
-        assert!(works(open) && !works(closed), "{answer}");
+        assert!(is_open(open) && !is_open(closed), "{answer}");
     }
 }
 

@@ -417,22 +417,14 @@ fn in_family(text: &str, family: Family) -> String {
             new += word;
             continue;
         };
-        let [a, b, c, d] = address.octets().map(|part| match part {
+        let [a, b, c, d] = address.octets();
+        let end = match d {
             0 => String::new(),
-            part => part.to_string(),
-        });
-        let mut address = match (&*a, &*d) {
-            ("", _) => "::".to_owned(),
-            _ => {
-                let zero = |part: String| {
-                    if part.is_empty() {
-                        "0".to_owned()
-                    } else {
-                        part
-                    }
-                };
-                format!("fd00:{a}:{}:{}::{d}", zero(b), zero(c))
-            }
+            end => end.to_string(),
+        };
+        let mut address = match a {
+            0 => "::".to_owned(),
+            _ => format!("fd00:{a}:{b}:{c}::{end}"),
         };
         let length = rest.strip_prefix('/').and_then(|rest| {
             let length: String = rest.chars().take_while(char::is_ascii_digit).collect();

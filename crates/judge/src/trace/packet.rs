@@ -335,9 +335,10 @@ impl Packet {
             ecn: flow.carried.ecn,
             ports: flow.carried.ports,
             // What has a smaller one has come from elsewhere: neighbours discard it.
-            ttl: match is_ndp(flow.proto, flow.port) {
-                true => u8::MAX,
-                false => SENT_TTL,
+            ttl: if is_ndp(flow.proto, flow.port) {
+                u8::MAX
+            } else {
+                SENT_TTL
             },
             sticky: false,
             looked_up: None,

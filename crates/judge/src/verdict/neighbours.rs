@@ -372,14 +372,13 @@ impl Judge<'_> {
                 // The address of a client outside of the cluster is made up.
                 let is_made_up = gateway.is_none() && Some(to) == client;
                 let is_pod = self.places.is_pod_here(next) == Some(true);
-                let is_known = match is_pod {
-                    // No pod is expected to forward packets.
-                    true => gateway.is_none(),
-                    false => {
-                        all.on(next, link).is_some()
-                            || self.node_at(next).is_some()
-                            || self.is_default_gateway(next)
-                    }
+                // No pod is expected to forward packets.
+                let is_known = if is_pod {
+                    gateway.is_none()
+                } else {
+                    all.on(next, link).is_some()
+                        || self.node_at(next).is_some()
+                        || self.is_default_gateway(next)
                 };
                 if is_made_up || is_known || !self.asks_for_neighbours(link) {
                     return None;

@@ -52,9 +52,9 @@ pub enum Message<'t> {
         /// Where it went.
         destination: SocketAddr,
     },
-    /// WireGuard took no packets of a source from a peer.
+    /// `WireGuard` took no packets of a source from a peer.
     NotAllowed {
-        /// WireGuard's link.
+        /// `WireGuard`'s link.
         link: &'t str,
         /// The packets' source.
         source: IpAddr,
@@ -190,8 +190,8 @@ impl<'t> Entry<'t> {
 }
 
 /// Reads `martian source DESTINATION from SOURCE, on dev LINK`.
-fn martian(line: &str) -> Option<Martian<'_>> {
-    let (_, rest) = line.split_once("martian source ")?;
+fn martian(text: &str) -> Option<Martian<'_>> {
+    let (_, rest) = text.split_once("martian source ")?;
     let (destination, rest) = rest.split_once(" from ")?;
     let (source, link) = rest.split_once(", on dev ")?;
     Some(Martian {

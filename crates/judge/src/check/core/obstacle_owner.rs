@@ -61,7 +61,11 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::Beside { .. }
         | Obstacle::DuplicateInside { .. }
         | Obstacle::KeptHere { .. }
-        | Obstacle::TwoPods { .. } => "the network plugin",
+        | Obstacle::TwoPods { .. }
+        | Obstacle::Unanswered {
+            silent: Some(SilentMachine::PodHere(_)),
+            ..
+        } => "the network plugin",
         Obstacle::TunnelMac { .. } => "flannel",
         Obstacle::PastLocal { .. }
         | Obstacle::Detour { rule: Some(_), .. }
@@ -76,10 +80,6 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             silent: Some(SilentMachine::Node(_)),
             ..
         } => "the machine of the Node",
-        Obstacle::Unanswered {
-            silent: Some(SilentMachine::PodHere(_)),
-            ..
-        } => "the network plugin",
         Obstacle::Unanswered {
             silent: Some(SilentMachine::ApiServer),
             ..

@@ -157,7 +157,7 @@ fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
         return has;
     }
     match trouble.kind {
-        Kind::Exit => facts.node.health().is_ok(),
+        Kind::Exit | Kind::Range => facts.node.health().is_ok(),
         Kind::Sync => facts.node.metrics().is_ok_and(|metrics| {
             let is_of = |family| trouble.family.is_none() || family == trouble.family;
             let mut syncs = metrics.last_sync().filter(|(family, _)| is_of(*family));
@@ -175,7 +175,6 @@ fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
         // Each failed try is a message.
         Kind::Watch | Kind::Port => is_old(facts, log, trouble) && !is_stuck(facts, log, trouble),
         Kind::Fallback | Kind::UnknownFields | Kind::Node => false,
-        Kind::Range => facts.node.health().is_ok(),
     }
 }
 
@@ -528,7 +527,7 @@ const TOOLS: [&str; 7] = [
     "kube-proxy",
 ];
 
-/// Returns what refused kube-proxy the access of `error`, SELinux or AppArmor, and the kernel's message about that.
+/// Returns what refused kube-proxy the access of `error`, `SELinux` or `AppArmor`, and the kernel's message about that.
 fn denied<'n>(facts: &Facts<'n>, error: &str) -> Option<(&'static str, &'n str)> {
     if !error.to_lowercase().contains("permission denied") {
         return None;

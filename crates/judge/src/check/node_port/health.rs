@@ -74,7 +74,10 @@ fn health_checks(facts: &Facts<'_>) -> Verdict {
         .filter(|(_, port)| *port != 0)
         .collect();
     let mut findings = Collector::default();
-    let mut cluster: Vec<_> = cluster.into_iter().filter(may_ask_kube_proxy).collect();
+    let mut cluster: Vec<_> = cluster
+        .into_iter()
+        .filter(|service| may_ask_kube_proxy(service))
+        .collect();
     if !cluster.is_empty() {
         match announces_from_nodes(facts.node) {
             Ok(false) => {}
@@ -152,7 +155,7 @@ fn health_checks(facts: &Facts<'_>) -> Verdict {
 
 /// Returns whether the load balancer of `service`, with externalTrafficPolicy Cluster, may ask for the health of kube-proxy, if it is a
 /// machine outside of the cluster: its annotations name no other port for health checks.
-fn may_ask_kube_proxy(service: &&Service) -> bool {
+fn may_ask_kube_proxy(service: &Service) -> bool {
     let is_other = |key: &str| key.contains("health") && key.contains("port");
     !service.status.load_balancer.ingress.is_empty()
         && !service.metadata.annotations.keys().any(|key| is_other(key))

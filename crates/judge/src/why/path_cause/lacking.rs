@@ -99,13 +99,11 @@ impl Look<'_> {
 
     /// Returns why nothing answers the readiness probe of `pod` at this address and port; without them, why its container does not stay up.
     fn stopped(&self, pod: &Pod, probe: Option<(IpAddr, u16)>) -> Option<Unprobed> {
-        match probe {
-            Some((address, port)) => self.unprobed(pod, address, port),
-            None => {
-                let reason = self.node.port_taken(pod)?;
-                Some(Unprobed::Stopped(reason, Some(taken_fix())))
-            }
+        if let Some((address, port)) = probe {
+            return self.unprobed(pod, address, port);
         }
+        let reason = self.node.port_taken(pod)?;
+        Some(Unprobed::Stopped(reason, Some(taken_fix())))
     }
 
     /// Returns why nothing answers the readiness probe of `pod` at `address` and `port`.
