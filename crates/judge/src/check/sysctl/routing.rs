@@ -10,7 +10,7 @@ use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
     Verdict, When,
 };
-use crate::trace::{Entry, Verdict as End};
+use crate::trace::{self, Entry, Verdict as End};
 use crate::verdict::{Fault, LocalPorts, PORT_RANGE, RESERVED_PORTS, Surveyed, sysctl_of};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::config::NodePortsAt;
@@ -45,7 +45,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &[
             "kubeadm refuses to join a node with IPv4 forwarding off (preflight FileContent--proc-sys-net-ipv4-ip_forward)",
         ],
-        needs: &[&[
+        needs: &[PATH, trace::NOTES_NEEDS, &[
             Item::Sysctl,
             Item::Links,
             Item::Routes,
