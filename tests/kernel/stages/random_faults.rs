@@ -61,8 +61,9 @@ const KNOWN: &[&str] = &[
     // The address of a Service as a broadcast address, or as one that the node chooses for its packets (IPv6).
     "brd 10.96.",
     "ip addr add 10.96.0.10/32 dev eth0",
-    // A qdisc of a bridge that loses ARP, too.
+    // A qdisc of a bridge that loses packets: ARP passes it, and first packets between ports.
     "dev cni0 root blackhole",
+    "dev cni0 root tbf",
     // The question for a neighbour goes to a multicast address.
     "--dst-type UNICAST -j TTL",
     // Queues that hold no packet.
