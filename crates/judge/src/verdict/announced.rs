@@ -191,7 +191,6 @@ impl Judge<'_> {
         if entry == Entry::Pod
             || self.places.service(address).is_none()
             || self.places.is_cluster_ip(address)
-            || self.node_of(address).is_some()
         {
             return None;
         }
@@ -207,7 +206,7 @@ impl Judge<'_> {
             None if entry == Entry::Outside => self.other_holder(address),
             None => None,
         };
-        let (link, holder) = holder?;
+        let (link, holder) = holder.filter(|_| self.node_of(address).is_none())?;
         Some(Fault::Obstacle(Box::new(Obstacle::HeldElsewhere {
             address,
             link: link.to_owned(),

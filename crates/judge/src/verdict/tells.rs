@@ -1,5 +1,7 @@
 //! Rules of other software that treat packets of an established connection differently from the first one, or set marks.
 
+use std::cell::LazyCell;
+
 use crate::trace::packet::tcp_flags;
 use crate::trace::{fits_state, tells_data};
 use kpx_node::backend::iptables::model::{Connmark, Match, Rule, States, Target};
@@ -13,16 +15,18 @@ use kpx_node::node::{IptablesBackend, NodeSnapshot};
 pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
     // Rules that are read in parts may have such conditions.
     let in_use = node.saved(IptablesBackend::InUse, family);
-    // The nat chains of kube-proxy set this bit on first packets only.
-    let mode = node.configured_mode().ok();
-    let desired = mode.and_then(|mode| node.desired(mode).ok());
-    let bit = desired.map_or(0, |desired| desired.mark);
+    // The nat chains of kube-proxy set this bit on first packets only. Few nodes have rules that ask for it.
+    let bit = LazyCell::new(|| {
+        let mode = node.configured_mode().ok();
+        let desired = mode.and_then(|mode| node.desired(mode).ok());
+        desired.map_or(0, |desired| desired.mark)
+    });
     let asks_for_mark = |rule: &Rule<'_>| {
         let ends = !matches!(rule.target, None | Some(Target::Accept | Target::Return));
         ends && rule
             .matches
             .iter()
-            .any(|matched| matches!(matched, Match::Mark(mark) if mark.value.mask & bit != 0))
+            .any(|matched| matches!(matched, Match::Mark(mark) if mark.value.mask & *bit != 0))
     };
     let asks = |statement: &Statement| matches!(statement, Statement::Match { left, .. } if is_of_mark(left));
     matches!(in_use, Err(Gap::NotCollected(_)))
@@ -30,7 +34,7 @@ pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
             node,
             family,
             |rule| tells_rule(rule) || asks_for_mark(rule),
-            |statement| asks_which(statement) || bit != 0 && asks(statement),
+            |statement| asks_which(statement) || asks(statement) && *bit != 0,
         )
 }
 

@@ -45,15 +45,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &[
             "kubeadm refuses to join a node with IPv4 forwarding off (preflight FileContent--proc-sys-net-ipv4-ip_forward)",
         ],
-        needs: &[PATH, trace::NOTES_NEEDS, &[
-            Item::Sysctl,
-            Item::Links,
-            Item::Routes,
-            Item::Addresses,
-            Item::Services,
-            Item::Nodes,
-            Item::ProxyConfig,
-        ]],
+        needs: &[PATH, trace::NOTES_NEEDS],
         caused_by: &[],
         run: ip_forward,
     },
