@@ -7,7 +7,7 @@ use super::ends::{HEALTHY, NODES, PODS, ROUTES, findings, json, says};
 use super::incidents::{answer, copy, write};
 use super::links::{add_policy_rules, add_routes};
 use super::meant::add_rule;
-use super::objects::{keep, slices};
+use super::objects::{keep, service, slices};
 use crate::support::kpx;
 
 const OBJECTS: &str = "cluster/pods.json";
@@ -115,18 +115,6 @@ async fn the_address_of_kube_proxys_pod_tells_that_it_has_a_network_of_its_own()
         id == "KP01" && message.contains("has a network of its own, and the rules are there")
     };
     assert!(found.iter().any(is_it), "{found:?}");
-}
-
-/// Changes the Service called `name`.
-fn service(dir: &tempfile::TempDir, name: &str, change: impl FnOnce(&mut serde_json::Value)) {
-    write(
-        dir,
-        SERVICES,
-        json(|services| {
-            let mut all = services["items"].as_array_mut().unwrap().iter_mut();
-            change(all.find(|item| item["metadata"]["name"] == *name).unwrap());
-        }),
-    );
 }
 
 /// Adds an entry to the kernel's log, and one of the same time after it.

@@ -8,11 +8,10 @@ use super::first_causes::found;
 use super::incidents::{copy, write};
 use super::links::{add_routes, says_to};
 use super::meant::with_rule;
-use super::objects::{keep, slices};
+use super::objects::{keep, service, slices};
 
 const RULES: &str = "node/iptables-save.txt";
 const OBJECTS: &str = "cluster/pods.json";
-const SERVICES: &str = "cluster/services.json";
 const ADDRESSES: &str = "node/ip-addr.json";
 
 /// A node whose pods' own networks were not read.
@@ -134,15 +133,9 @@ async fn an_endpoint_outside_in_the_range_of_a_network_of_docker_stays_on_the_no
 #[tokio::test]
 async fn a_service_with_a_cluster_ip_and_the_label_of_headless_services_is_ignored() {
     let dir = copy(HEALTHY);
-    write(
-        &dir,
-        SERVICES,
-        json(|services| {
-            let mut all = services["items"].as_array_mut().unwrap().iter_mut();
-            let api = all.find(|item| item["metadata"]["name"] == "api").unwrap();
-            api["metadata"]["labels"] = json!({"service.kubernetes.io/headless": ""});
-        }),
-    );
+    service(&dir, "api", |service| {
+        service["metadata"]["labels"] = json!({"service.kubernetes.io/headless": ""});
+    });
     write(&dir, RULES, |text| {
         keep(text, |line| !line.contains("\"demo/api:"))
     });
@@ -370,17 +363,11 @@ async fn pods_in_the_network_of_nodes_without_an_address_of_the_family_are_not_e
         pod["status"]["podIP"] = "10.210.0.16".into();
         pod["status"]["podIPs"] = json!([{"ip": "10.210.0.16"}]);
     });
-    write(
-        &dir,
-        SERVICES,
-        json(|services| {
-            let mut all = services["items"].as_array_mut().unwrap().iter_mut();
-            let edge = all.find(|item| item["metadata"]["name"] == "edge").unwrap();
-            edge["spec"]["ipFamilies"] = json!(["IPv6"]);
-            edge["spec"]["clusterIP"] = "fd00:10:96::9".into();
-            edge["spec"]["clusterIPs"] = json!(["fd00:10:96::9"]);
-        }),
-    );
+    service(&dir, "edge", |service| {
+        service["spec"]["ipFamilies"] = json!(["IPv6"]);
+        service["spec"]["clusterIP"] = "fd00:10:96::9".into();
+        service["spec"]["clusterIPs"] = json!(["fd00:10:96::9"]);
+    });
     slices(&dir, "edge", |slice| {
         slice["addressType"] = "IPv6".into();
         slice["endpoints"] = json!([]);

@@ -34,7 +34,12 @@ pub(crate) fn slices(dir: &tempfile::TempDir, name: &str, change: impl Fn(&mut s
     );
 }
 
-fn service(dir: &tempfile::TempDir, name: &str, change: impl Fn(&mut serde_json::Value)) {
+/// Changes the Service called `name`.
+pub(crate) fn service(
+    dir: &tempfile::TempDir,
+    name: &str,
+    change: impl FnOnce(&mut serde_json::Value),
+) {
     write(
         dir,
         SERVICES,

@@ -276,12 +276,18 @@ impl Judge<'_> {
         let inside = NodeSnapshot::new(&network.evidence);
         let gateways = inside.routes().map_or(&[][..], |all| all.all.as_slice());
         let mut gateways = gateways.iter().filter_map(|gateway| gateway.gateway);
-        let table = inside.neighbour_table();
-        gateways.any(|gateway| {
-            let all = table.as_ref().map_or(&[][..], |all| all.all.as_slice());
-            let mut own = all.iter().filter(|neighbour| neighbour.address == gateway);
-            gateway.is_ipv6() && own.any(|neighbour| neighbour.mac.is_some())
-        })
+        gateways.any(|gateway| gateway.is_ipv6() && self.knows(next, gateway))
+    }
+
+    /// Returns whether `pod` has a neighbour entry with a MAC address for `other`.
+    pub(super) fn knows(&self, pod: IpAddr, other: IpAddr) -> bool {
+        let Ok(Some(network)) = self.network_of(pod) else {
+            return false;
+        };
+        let inside = NodeSnapshot::new(&network.evidence);
+        let table = inside.neighbour_table().ok();
+        let mut all = table.map_or(&[][..], |all| all.all.as_slice()).iter();
+        all.any(|neighbour| neighbour.address == other && neighbour.mac.is_some())
     }
 }
 

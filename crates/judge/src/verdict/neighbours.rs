@@ -409,7 +409,6 @@ impl Judge<'_> {
     /// Returns whether packets that leave by `link` need the MAC address of their next hop, which no network plugin is known to set.
     fn asks_for_neighbours(&self, link: &str) -> bool {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
-        let is_written = |name: &str| WRITERS.iter().any(|prefix| name.starts_with(prefix));
         let has = |link: &Link, flag| link.flag(flag) != Some(false);
         let mut own = links.iter().filter(|own| own.name == link);
         own.any(|own| {
@@ -463,7 +462,6 @@ impl Judge<'_> {
         let Some(link) = links.iter().find(|link| link.name == entry.link) else {
             return false;
         };
-        let is_written = |name: &str| WRITERS.iter().any(|prefix| name.starts_with(prefix));
         let has_cilium = links.iter().any(|link| link.name == "cilium_host");
         if is_written(&link.name) || has_cilium || link.is_tunnel() || is_link_local(entry.address)
         {
@@ -482,6 +480,11 @@ impl Judge<'_> {
         link.kind == "bridge" && self.places.is_pod_here(entry.address) == Some(true)
             || is_only && beside().next().is_some()
     }
+}
+
+/// Returns whether a network plugin sets the neighbours on the link called `name` itself.
+fn is_written(name: &str) -> bool {
+    WRITERS.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Returns whether `agent`, a pod of flannel or Calico, made a VXLAN link called `link`.

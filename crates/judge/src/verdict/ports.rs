@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use super::judge::{Judge, Question};
 use super::logged::{Corrupted, corrupted};
+use super::replies::original;
 use super::{By, Fault, Missing, Obstacle, Which};
-use crate::trace::{Carried, Effect, Entry, Flow, Hop, OriginalTuple, Outcome, link_hooks};
+use crate::trace::{Carried, Effect, Entry, Flow, Hop, Outcome, link_hooks};
 use kpx_node::evidence::{Item, Kernel};
 use kpx_node::net::{Family, Proto};
-use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
 
@@ -127,17 +127,6 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns whether `pod` has a neighbour entry with a MAC address for `other`.
-    fn knows(&self, pod: IpAddr, other: IpAddr) -> bool {
-        let Ok(Some(network)) = self.network_of(pod) else {
-            return false;
-        };
-        let inside = NodeSnapshot::new(&network.evidence);
-        let table = inside.neighbour_table().ok();
-        let mut all = table.map_or(&[][..], |all| all.all.as_slice()).iter();
-        all.any(|neighbour| neighbour.address == other && neighbour.mac.is_some())
-    }
-
     /// Returns whether the port of `pod` may not carry its packets, by its own settings.
     pub(super) fn has_restricted_port(&self, pod: IpAddr) -> bool {
         let link = self.link_of_pod(pod);
@@ -197,11 +186,7 @@ impl Judge<'_> {
         };
         let entered = self.came_in_by(question, outcome);
         let back = outcome.leaves_by()?;
-        let original = OriginalTuple {
-            source: outcome.sent_from,
-            destination: question.flow.destination,
-            port: question.flow.port,
-        };
+        let original = original(question, outcome);
         let stopped = link_hooks::reply(self.node, &flow, original, back, entered.as_deref())?;
         Some(if stopped.certainly {
             let family = Family::of(flow.destination);

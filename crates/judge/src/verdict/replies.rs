@@ -485,6 +485,15 @@ pub(super) fn is_stopped(of: &Outcome) -> bool {
         && matches!(of.verdict, trace::Verdict::Drop | trace::Verdict::Reject)
 }
 
+/// Returns the addresses and the port of the connection whose first packet has `outcome`, as its client sent it.
+pub(super) fn original(question: Question<'_>, outcome: &Outcome) -> OriginalTuple {
+    OriginalTuple {
+        source: outcome.sent_from,
+        destination: question.flow.destination,
+        port: question.flow.port,
+    }
+}
+
 /// Returns the reply to a packet with `outcome`, which enters at `entry`: first it goes to the source that the packet left with, and
 /// translated back, to where the packet was sent from.
 pub(super) fn reply(
@@ -512,11 +521,7 @@ pub(super) fn reply(
             established: true,
         },
         from: port,
-        original: OriginalTuple {
-            source: outcome.sent_from,
-            destination: question.flow.destination,
-            port: question.flow.port,
-        },
+        original: original(question, outcome),
         back: (outcome.source != outcome.sent_from).then_some(outcome.sent_from),
         translated: is_nat && !(outcome.as_sent.destination && outcome.as_sent.port)
             || outcome.source != outcome.sent_from,
