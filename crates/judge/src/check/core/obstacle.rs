@@ -279,10 +279,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             link,
             others: SameNetworkAs::Endpoint(_),
             ..
-        } if docker_network(link).is_some() => Fix::on_node(
+        } if let Some(network) = docker_network(link) => Fix::on_node(
             "Give this network of Docker another range, or remove it: `networks` of the compose file has it, and default-address-pools in \
              /etc/docker/daemon.json the ranges of new ones.",
-            format!("docker network inspect {}", docker_network(link).unwrap_or_default()),
+            format!("docker network inspect {network}"),
         ),
         Obstacle::SameNetwork { link, address, .. } => Fix::on_node(
             "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0.",
